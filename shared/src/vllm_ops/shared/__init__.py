@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Device-portable fused operators for LLM inference: one interface, one reference per operator.
+
+Importing this package initialises no device, starts no thread and reads no entry point.
+"""
+
+from . import backends, functional, policy
+from .custom_op import CustomOp, Decision, DispatchError
+from .explain import explain
+from .layers import *  # noqa: F403
+from .layers import __all__ as _layers
+from .policy import custom_ops, device, strict
+
+__version__ = "0.1.0"
+
+__all__ = [  # noqa: PLE0604
+    "CustomOp",
+    "Decision",
+    "DispatchError",
+    "backends",
+    "custom_ops",
+    "device",
+    "explain",
+    "functional",
+    "policy",
+    "strict",
+    *_layers,
+]

@@ -1,0 +1,8 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators: one schema each in the torch library ``vllm_ops``, with checks, fakes and
+gradients."""
+
+from . import activation, layernorm, rotary
+from ._define import NAMESPACE, OPS, Op
+
+__all__ = ["NAMESPACE", "OPS", "Op", "activation", "layernorm", "rotary"]

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The conformance kit: the case table, the tolerances and the checks that hold every device to
+them."""
+
+from .cases import CASES, DTYPES, Case, cases
+from .parity import check_parity, flat
+from .tolerances import ELEMENTWISE, NORM, Tolerance, assert_within, ulp_distance
+
+__all__ = [
+    "CASES",
+    "DTYPES",
+    "ELEMENTWISE",
+    "NORM",
+    "Case",
+    "Tolerance",
+    "assert_within",
+    "cases",
+    "check_parity",
+    "flat",
+    "ulp_distance",
+]

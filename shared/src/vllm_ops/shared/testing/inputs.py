@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tensors in every layout that the operators take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+LAYOUTS = ("contiguous", "sliced", "transposed", "expanded", "unaligned", "strided_last")
+"""
+contiguous    as allocated
+sliced        the first columns of a wider tensor, as from splitting a fused projection
+transposed    the two dimensions before the last swapped, as ``[B, S, H, D]`` seen as ``[B, H, S,
+D]`` expanded      the first dimension has stride 0
+unaligned     starts one element past an allocation
+strided_last  the last dimension has stride 2
+"""
+
+
+def make(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    layout: str = "contiguous",
+    seed: int = 0,
+    scale: float = 1.0,
+) -> Tensor:
+    """Standard normal values times ``scale``, the same on every device.
+
+    Raises:
+        ValueError: no such layout, or the shape has too few dimensions for it.
+    """
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(size: Sequence[int]) -> Tensor:
+        wide = torch.randn(tuple(size), generator=generator, dtype=torch.float64) * scale
+        return wide.to(dtype).to(device)
+
+    shape = list(shape)
+    if layout == "contiguous":
+        return values(shape)
+    if layout == "sliced":
+        return values([*shape[:-1], shape[-1] + 24])[..., : shape[-1]]
+    if layout == "transposed" and len(shape) >= 3:
+        return values([*shape[:-3], shape[-2], shape[-3], shape[-1]]).transpose(-2, -3)
+    if layout == "expanded" and len(shape) >= 2:
+        return values([1, *shape[1:]]).expand(shape)
+    if layout == "unaligned":
+        count = 1
+        for size in shape:
+            count *= size
+        return values([count + 1])[1:].view(shape)
+    if layout == "strided_last":
+        return values([*shape[:-1], 2 * shape[-1]])[..., ::2]
+    raise ValueError(f"layout must be one of {', '.join(LAYOUTS)} and fit {shape}, got {layout!r}")
