@@ -42,7 +42,7 @@ class Heads:
         return torch.randint(0, ROWS, self.places, generator=generator).to(self.index).to(device)
 
     def tensor(self, heads: int | None, dtype: torch.dtype, device: Device, seed: int) -> Any:
-        """``P + [heads * head_size]`` where P has one dimension, else ``P + [heads, head_size]``."""
+        """``P + [heads * head_size]`` for a rank-1 P, else ``P + [heads, head_size]``."""
         if heads is None:
             return None
         last = (heads * self.head_size,) if len(self.places) == 1 else (heads, self.head_size)
