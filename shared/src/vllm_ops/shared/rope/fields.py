@@ -11,14 +11,15 @@ _REQUIRED: Any = object()
 
 
 class Fields:
-    """A rope dictionary that remembers which keys its type can have.
+    """A rope dictionary that remembers which keys it can have.
 
-    A key whose value is None counts as absent, as it does in `transformers`.
+    ``what`` is what error messages call it. A key whose value is None counts as absent,
+    as it does in ``transformers``.
     """
 
-    def __init__(self, parameters: Mapping[str, Any], rope_type: str) -> None:
+    def __init__(self, parameters: Mapping[str, Any], what: str) -> None:
         self._values = {key: value for key, value in parameters.items() if value is not None}
-        self._rope_type = rope_type
+        self._what = what
         self._known: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
@@ -30,22 +31,18 @@ class Fields:
             return self._values[key]
         if default is _REQUIRED:
             given = ", ".join(sorted(self._values)) or "none"
-            raise ValueError(
-                f"get_rope: rope type {self._rope_type!r} needs the key {key!r}, "
-                f"got the keys {given}"
-            )
+            raise ValueError(f"get_rope: {self._what} needs the key {key!r}, got the keys {given}")
         return default
 
     def _reject(self, key: str, allowed: str) -> ValueError:
         return ValueError(
-            f"get_rope: {key!r} of rope type {self._rope_type!r} must be {allowed}, "
-            f"got {self._values[key]!r}"
+            f"get_rope: {key!r} of {self._what} must be {allowed}, got {self._values[key]!r}"
         )
 
     def number(
         self, key: str, default: Any = _REQUIRED, *, minimum: float = 0.0, exclusive: bool = False
     ) -> Any:
-        """A finite number of at least (or, with `exclusive`, above) `minimum`, as a float."""
+        """A finite number of at least (or, with ``exclusive``, above) ``minimum``, as a float."""
         value = self._get(key, default)
         if key not in self._values:
             return value
@@ -79,7 +76,7 @@ class Fields:
         return value
 
     def positives(self, key: str, count: int) -> tuple[float, ...]:
-        """A list of `count` numbers above 0."""
+        """A list of ``count`` numbers above 0."""
         value = self._get(key, _REQUIRED)
         if (
             not isinstance(value, (list, tuple))
@@ -88,7 +85,7 @@ class Fields:
         ):
             shown = f"a list of {len(value)}" if isinstance(value, (list, tuple)) else repr(value)
             raise ValueError(
-                f"get_rope: {key!r} of rope type {self._rope_type!r} must be a list of {count} "
+                f"get_rope: {key!r} of {self._what} must be a list of {count} "
                 f"numbers > 0 (one for each pair that turns), got {shown}"
             )
         return tuple(float(item) for item in value)
@@ -119,7 +116,7 @@ class Fields:
         unknown = sorted(set(self._values) - self._known)
         if unknown:
             raise ValueError(
-                f"get_rope: rope type {self._rope_type!r} does not know the "
+                f"get_rope: {self._what} does not know the "
                 f"{'key' if len(unknown) == 1 else 'keys'} {', '.join(map(repr, unknown))}; "
                 f"it can have {', '.join(sorted(self._known))}"
             )

@@ -17,11 +17,11 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 @dataclass(frozen=True)
 class LinearScaling(RopeScaling):
-    """`inv_freq / factor`.
+    """``inv_freq / factor``.
 
-    The table covers `max_position * factor`. Where the configuration states
-    `original_max_position_embeddings`, it covers `max(max_position, original * factor)` instead:
-    `max_position` is then already the scaled length.
+    The table covers ``max_position * factor``. Where the configuration states
+    ``original_max_position_embeddings``, ``max_position`` is already the scaled length, and the
+    table covers ``max(max_position, original * factor)``.
     """
 
     rope_type: ClassVar[str] = "linear"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Llama 3.1 scaling: long wavelengths are divided by the factor, short ones kept.
 
-Formula: the reference code that was published with Llama 3.1, as `transformers` runs it.
+Formula: the reference code that was published with Llama 3.1, as ``transformers`` runs it.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 @dataclass(frozen=True)
 class Llama3Scaling(RopeScaling):
-    """Wavelengths above `original / low_freq_factor` are divided by `factor`, those below
-    `original / high_freq_factor` are kept, those between are interpolated.
+    """Wavelengths above ``original / low_freq_factor`` are divided by ``factor``, those below
+    ``original / high_freq_factor`` are kept, those between are interpolated.
 
-    `max_position_embeddings` of such a model is already the scaled length; where it is not above
-    the original one, the table covers `original * factor`.
+    ``max_position_embeddings`` of such a model is already the scaled length; where it is not above
+    the original one, the table covers ``original * factor``.
     """
 
     rope_type: ClassVar[str] = "llama3"

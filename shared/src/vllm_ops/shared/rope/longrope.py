@@ -2,7 +2,7 @@
 """LongRoPE (Phi-3, Phi-3.5-MoE, Phi-4-mini): one factor per pair, in a short and a long set.
 
 Formula: Ding et al., "LongRoPE: Extending LLM Context Window Beyond 2 Million Tokens" (2024), as
-`transformers` runs it.
+``transformers`` runs it.
 """
 
 from __future__ import annotations
@@ -19,20 +19,21 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 @dataclass(frozen=True)
 class LongRopeScaling(RopeScaling):
-    """`1 / (factor_i * base ** (2i / dim))`, scaled by the attention factor.
+    """``1 / (factor_i * base ** (2i / dim))``, scaled by the attention factor.
 
     One table has one set of factors: the long one if the table is for sequences longer than
-    `original_max_position`, else the short one. `transformers` makes the same choice by the length
-    of the sequence at hand, for all of its positions; an operator that sees positions of many
-    sequences at once cannot, and keys that were cached under the short set would not fit queries
-    under the long one. So ask for a table of at most `original_max_position` rows to serve short
-    sequences exactly as `transformers` does, and for a longer one to serve long sequences so.
+    ``original_max_position``, else the short one. ``transformers`` makes the same choice by the
+    length of the sequence at hand, for all of its positions; an operator that sees positions of
+    many sequences at once cannot, and keys that were cached under the short set would not fit
+    queries under the long one. So ask for a table of at most ``original_max_position`` rows to
+    serve short sequences exactly as ``transformers`` does, and for a longer one to serve long
+    sequences so.
 
     Attributes:
         short_factor, long_factor: one factor per pair.
         original_max_position: the length the model was trained for before it was extended.
-        factor: None means `max_position / original_max_position`.
-        attention_factor: None means `sqrt(1 + ln(factor) / ln(original))`, 1 if factor <= 1.
+        factor: None means ``max_position / original_max_position``.
+        attention_factor: None means ``sqrt(1 + ln(factor) / ln(original))``, 1 if factor <= 1.
         short_mscale, long_mscale: attention factors of the two sets that override both.
     """
 

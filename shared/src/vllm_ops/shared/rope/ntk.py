@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """NTK-aware scaling: the base grows instead of the positions shrinking.
 
-`dynamic` grows it with the length of the sequence (as in `transformers`), `alpha` by a constant
-(the Hunyuan models, whose configurations also say `dynamic` and carry an `alpha`).
+``dynamic`` grows it with the length of the sequence (as in ``transformers``), ``alpha`` by a
+constant (the Hunyuan models, whose configurations also say ``dynamic`` and carry an ``alpha``).
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 @dataclass(frozen=True)
 class DynamicNTKScaling(RopeScaling):
-    """`base * (factor * length / max_position - (factor - 1)) ** (dim / (dim - 2))`.
+    """``base * (factor * length / max_position - (factor - 1)) ** (dim / (dim - 2))``.
 
-    `length` is the length that the table is for, once: a cached key was turned by the base of its
+    ``length`` is the length that the table is for, once: a cached key was turned by the base of its
     own time, so a base that changes while a sequence grows makes the keys of one sequence
-    disagree. A table for at most `max_position` positions has the unscaled base, exactly what
-    `transformers` uses for sequences up to there; a longer one has the base that `transformers`
+    disagree. A table for at most ``max_position`` positions has the unscaled base, exactly what
+    ``transformers`` uses for sequences up to there; a longer one has the base that ``transformers``
     uses for a sequence of that length. Without a length the table covers
-    `max_position * factor`, so its short sequences turn with the scaled base too.
+    ``max_position * factor``, so its short sequences turn with the scaled base too.
     """
 
     rope_type: ClassVar[str] = "dynamic"
@@ -43,7 +43,7 @@ class DynamicNTKScaling(RopeScaling):
 
 @dataclass(frozen=True)
 class AlphaNTKScaling(RopeScaling):
-    """`base * alpha ** (dim / (dim - 2))`; the length plays no part."""
+    """``base * alpha ** (dim / (dim - 2))``; the length plays no part."""
 
     rope_type: ClassVar[str] = "dynamic"
 

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Turns the rope dictionary of a model configuration into checked values.
 
-Accepted is what stands in Hugging Face configurations, old (`rope_scaling` with `type`, and
-`rope_theta` beside it) and new (`rope_parameters` with `rope_type` and `rope_theta` inside). What
-cannot be understood is an error: a key that is silently dropped is a model that is silently wrong.
+Accepted is what stands in Hugging Face configurations, old (``rope_scaling`` with ``type``, and
+``rope_theta`` beside it) and new (``rope_parameters`` with ``rope_type`` and ``rope_theta``
+inside). What cannot be understood is an error: a key that is silently dropped is a model that is
+silently wrong.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class RopeParameters:
     Attributes:
         scaling: the scaling with its values.
         base: the wavelength base.
-        dim: elements of a head that turn (odd only by a partial factor; see `inverse_frequencies`).
+        dim: elements of a head that turn; odd only by a partial factor, see
+            ``inverse_frequencies``.
         mrope_section: pairs for each of the three position axes, or None.
         mrope_interleaved: whether the axes alternate from pair to pair.
     """
@@ -47,7 +49,7 @@ class RopeParameters:
     mrope_interleaved: bool = False
 
     def table(self, max_position: int, max_length: int | None = None) -> TableSpec:
-        """The table for sequences of up to `max_length`; None: as long as the scaling allows."""
+        """The table for sequences of up to ``max_length``; None: as long as the scaling allows."""
         length = self.scaling.table_length(max_position) if max_length is None else max_length
         return TableSpec(self.scaling, self.dim, self.base, max_position, length)
 
@@ -66,7 +68,7 @@ class _Context:
 def _original(fields: Fields, context: _Context) -> int:
     """The length before scaling: from the configuration if it states one, else from the dictionary.
 
-    In this order because Phi-3's configurations do, and `transformers` with them.
+    In this order because Phi-3's configurations do, and ``transformers`` with them.
     """
     if context.original_max_position is not None:
         fields.length("original_max_position_embeddings", None)
@@ -188,7 +190,7 @@ _READERS: dict[str, Callable[[Fields, _Context], RopeScaling]] = {
 
 
 def rope_types() -> list[str]:
-    """The values of `rope_type` that are understood."""
+    """The values of ``rope_type`` that are understood."""
     return sorted([*_READERS, *_ALIASES])
 
 
@@ -206,14 +208,14 @@ def parse_rope_parameters(
     """Checks a rope dictionary as it stands in a model configuration.
 
     Args:
-        parameters: `rope_parameters` or `rope_scaling`; None means no scaling. A dictionary that
-            holds one dictionary for each layer type needs `layer_type`.
+        parameters: ``rope_parameters`` or ``rope_scaling``; None means no scaling. A dictionary
+            that holds one dictionary for each layer type needs ``layer_type``.
         head_size: elements of a head.
-        max_position: the configuration's `max_position_embeddings`.
+        max_position: the configuration's ``max_position_embeddings``.
         rotary_dim: elements of a head that turn; None takes them from the partial factor.
-        base: `rope_theta` where it stands beside the dictionary; 10000 if it stands nowhere.
+        base: ``rope_theta`` where it stands beside the dictionary; 10000 if it stands nowhere.
         partial_rotary_factor: where it stands beside the dictionary; 1 if it stands nowhere.
-        original_max_position: the configuration's own `original_max_position_embeddings`, which
+        original_max_position: the configuration's own ``original_max_position_embeddings``, which
             goes before the one in the dictionary.
         layer_type: which inner dictionary to take.
 
@@ -224,7 +226,7 @@ def parse_rope_parameters(
     """
     values = _select_layer(parameters, layer_type)
     rope_type = _rope_type(values)
-    fields = Fields(values, rope_type)
+    fields = Fields(values, f"rope type {rope_type!r}")
     fields.ignore("type", "rope_type")
     fields.only("max_position_embeddings", max_position)
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proportional scaling: the table is as wide as the head, but only its first pairs turn.
 
-This is the `proportional` type of `transformers` (Gemma 4's full-attention layers). A partial
-rotary width keeps the trailing elements of a head out of the rotation and pairs element `i` with
-`i + rotary_dim / 2`; here the pairs are those of the whole head, `i` with `i + head_size / 2`, and
-the trailing pairs have frequency 0 (cos 1, sin 0).
+This is the ``proportional`` type of ``transformers`` (Gemma 4's full-attention layers). A partial
+rotary width keeps the trailing elements of a head out of the rotation and pairs element ``i`` with
+``i + rotary_dim / 2``; here the pairs are those of the whole head, ``i`` with
+``i + head_size / 2``, and the trailing pairs have frequency 0 (cos 1, sin 0).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 @dataclass(frozen=True)
 class ProportionalScaling(RopeScaling):
-    """Frequencies of the whole head divided by `factor`; 0 past `proportion` of the pairs."""
+    """Frequencies of the whole head divided by ``factor``; 0 past ``proportion`` of the pairs."""
 
     rope_type: ClassVar[str] = "proportional"
 

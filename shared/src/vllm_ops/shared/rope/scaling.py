@@ -15,7 +15,7 @@ class Frequencies(NamedTuple):
     """What a rotary table is built from.
 
     Attributes:
-        inv_freq: fp32 `[pairs]` on the CPU, in radians per position.
+        inv_freq: fp32 ``[pairs]`` on the CPU, in radians per position.
         attention_factor: multiplies both cos and sin.
     """
 
@@ -29,8 +29,8 @@ class Geometry:
 
     Attributes:
         dim: elements of a head that turn (before an odd width is rounded up to full pairs).
-        base: the wavelength base (`rope_theta`).
-        max_position: the model's `max_position_embeddings`.
+        base: the wavelength base (``rope_theta``).
+        max_position: the model's ``max_position_embeddings``.
         length: rows of the table, that is the longest sequence it is for.
     """
 
@@ -42,7 +42,7 @@ class Geometry:
 
 @dataclass(frozen=True)
 class RopeScaling:
-    """No scaling. Subclasses hold the values of one `rope_type`, checked by the parser.
+    """No scaling. Subclasses hold the values of one ``rope_type``, checked by the parser.
 
     Instances are immutable and hashable: they are part of the key of the table cache.
     """
@@ -54,5 +54,5 @@ class RopeScaling:
         return max_position
 
     def frequencies(self, geometry: Geometry) -> Frequencies:
-        """Inverse frequencies and attention factor for sequences of up to `geometry.length`."""
+        """Inverse frequencies and attention factor for sequences of up to ``geometry.length``."""
         return Frequencies(inverse_frequencies(geometry.dim, geometry.base), 1.0)

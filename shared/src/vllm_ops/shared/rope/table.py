@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cos/sin tables, and the cache that lets all layers of a process share one copy.
 
-Angles are `position * inv_freq` in fp32, computed on the CPU for every device. An fp64 product
+Angles are ``position * inv_freq`` in fp32, computed on the CPU for every device. An fp64 product
 would be closer to the mathematical angle, and further from the model: checkpoints were trained with
 the fp32 product, and at position 15962 the cosines of the two differ by 4e-4, hundreds of
-times the 1e-6 to which a table has to agree with `transformers` (`tests/test_rope_tables.py`).
+times the 1e-6 to which a table has to agree with ``transformers`` (``tests/test_rope_tables.py``).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TableSpec:
         scaling: the rotary scaling with its values.
         dim: elements of a head that turn (an odd width is rounded up to full pairs).
         base: the wavelength base.
-        max_position: the model's `max_position_embeddings`.
+        max_position: the model's ``max_position_embeddings``.
         length: rows.
     """
 
@@ -56,11 +56,11 @@ def rope_rows(frequencies: Frequencies, positions: torch.Tensor) -> torch.Tensor
     """The rows of a table for given positions.
 
     Args:
-        frequencies: see `TableSpec.frequencies`.
+        frequencies: see ``TableSpec.frequencies``.
         positions: any integer tensor on the CPU.
 
     Returns:
-        fp32 `[*positions.shape, 2 * pairs]`: cos in the first half of a row, sin in the second.
+        fp32 ``[*positions.shape, 2 * pairs]``: cos in the first half of a row, sin in the second.
     """
     angles = positions.to(torch.float32)[..., None] * frequencies.inv_freq
     rows = torch.cat((angles.cos(), angles.sin()), dim=-1)
@@ -68,7 +68,7 @@ def rope_rows(frequencies: Frequencies, positions: torch.Tensor) -> torch.Tensor
 
 
 def build_table(spec: TableSpec) -> torch.Tensor:
-    """The table of `spec`: fp32 `[length, rotary_dim]` on the CPU."""
+    """The table of ``spec``: fp32 ``[length, rotary_dim]`` on the CPU."""
     frequencies = spec.frequencies()
     # Not an inference tensor even where the caller is in inference mode: a table outlives the
     # block it was built in, and a layer with gradients may share it.
@@ -87,7 +87,7 @@ _lock = threading.RLock()
 
 
 def shared_table(spec: TableSpec, device: torch.device | str | None = None) -> torch.Tensor:
-    """The table of `spec` on a device, built at most once while anything refers to it.
+    """The table of ``spec`` on a device, built at most once while anything refers to it.
 
     Nobody may write into it. On the meta device, and under a mode that makes fake tensors, it is a
     table without content that nobody else gets.

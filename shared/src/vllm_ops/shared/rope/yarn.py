@@ -18,10 +18,10 @@ from .scaling import Frequencies, Geometry, RopeScaling
 
 
 def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
-    """`0.1 * mscale * ln(factor) + 1`, and 1 for a factor of at most 1.
+    """``0.1 * mscale * ln(factor) + 1``, and 1 for a factor of at most 1.
 
     DeepSeek's attention multiplies its softmax scale by the square of
-    `yarn_mscale(factor, mscale_all_dim)`; that belongs to the attention and not to the table.
+    ``yarn_mscale(factor, mscale_all_dim)``; that belongs to the attention and not to the table.
     """
     if factor <= 1:
         return 1.0
@@ -30,10 +30,10 @@ def yarn_mscale(factor: float, mscale: float = 1.0) -> float:
 
 @dataclass(frozen=True)
 class YarnScaling(RopeScaling):
-    """YaRN with the attention factor as `transformers` chooses it.
+    """YaRN with the attention factor as ``transformers`` chooses it.
 
-    That is `attention_factor` if given; else the quotient of the two mscales if both are given and
-    not 0; else `yarn_mscale(factor)`. A `factor` of None means `max_position / original`.
+    That is ``attention_factor`` if given; else the quotient of the two mscales if both are given
+    and not 0; else ``yarn_mscale(factor)``. A ``factor`` of None means ``max_position / original``.
     """
 
     rope_type: ClassVar[str] = "yarn"
@@ -87,7 +87,7 @@ class YarnScaling(RopeScaling):
         return torch.clamp((pair - low) / (high - low), 0, 1)
 
     def _pair_of_rotations(self, rotations: float, geometry: Geometry) -> float:
-        """The (fractional) pair that turns `rotations` times over the original length."""
+        """The (fractional) pair that turns ``rotations`` times over the original length."""
         wavelength = self.original_max_position / (rotations * 2 * math.pi)
         return (geometry.dim * math.log(wavelength)) / (2 * math.log(geometry.base))
 
@@ -96,8 +96,8 @@ class YarnScaling(RopeScaling):
 class DeepseekYarnScaling(YarnScaling):
     """YaRN with DeepSeek's attention factor: the quotient of the two mscales, always.
 
-    `mscale` is 1 and `mscale_all_dim` 0 by default. Where both are given this equals `YarnScaling`,
-    so DeepSeek's own configurations, which say `yarn`, need no special treatment.
+    ``mscale`` is 1 and ``mscale_all_dim`` 0 by default. Where both are given this equals
+    ``YarnScaling``, so DeepSeek's own configurations, which say ``yarn``, need nothing special.
     """
 
     rope_type: ClassVar[str] = "deepseek_yarn"
