@@ -91,7 +91,17 @@ class RotaryEmbedding(RotaryTable):
         return self._turn(_rotary_embedding_native, positions, query, key)
 
     def forward_kernel(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Turned:
-        return self._turn(_rotary_embedding, positions, query, key)
+        try:
+            return _rotary_embedding(
+                positions,
+                query,
+                key,
+                self.head_size,
+                self._buffers["cos_sin_cache"],
+                self.is_neox_style,
+            )
+        except ValueError:
+            return self._turn(_rotary_embedding, positions, query, key)
 
     def extra_repr(self) -> str:
         return (
