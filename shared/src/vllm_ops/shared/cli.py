@@ -110,18 +110,28 @@ def _info(options: argparse.Namespace) -> int:
     return 0
 
 
+def _columns(table: evidence.Table, width: int) -> list[list[str]]:
+    """The backends in groups that fit beside the operators' names."""
+    groups: list[list[str]] = []
+    used = 0
+    for name, levels in table.items():
+        size = 2 + max(len(name), *map(len, levels.values()))
+        if not groups or used + size > width:
+            groups.append([])
+            used = max(map(len, OPS))
+        groups[-1].append(name)
+        used += size
+    return groups
+
+
 def _ops(options: argparse.Namespace) -> int:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         table = evidence.table()
-    first = max(map(len, OPS))
-    blocks, names = [], list(table)
-    # An operator's name and as many backends beside it as fit; the rest in another block.
-    per_block = max(1, (_table.terminal_width() - first) // (max(map(len, evidence.LEVELS)) + 2))
-    for start in range(0, len(names), per_block):
-        shown = names[start : start + per_block]
-        body = [[op, *(table[name][op] for name in shown)] for op in OPS]
-        blocks.append(_table.render(["op", *shown], body))
+    blocks = [
+        _table.render(["op", *shown], [[op, *(table[name][op] for name in shown)] for op in OPS])
+        for shown in _columns(table, _table.terminal_width())
+    ]
     _print(table, options.json, "\n\n".join(blocks))
     return 0
 
