@@ -69,7 +69,7 @@ class CustomOp(nn.Module):
                 f"got {enabled!r}"
             )
         super().__init__()
-        self._enabled_here = enabled
+        self.__dict__["_enabled_here"] = enabled
         self.dispatch_forward()
 
     @classmethod
@@ -300,7 +300,8 @@ def redispatch(module: nn.Module) -> list[Change]:
     for path, op, after in found:
         before = op.decision
         op._bind(after)
-        if (before.method, before.device) != (after.method, after.device):
+        native_still = before.native and after.native
+        if before.method != after.method or (before.device != after.device and not native_still):
             changes.append(Change(path, op.name, before, after))
     return changes
 
