@@ -364,20 +364,23 @@ def test_freed_without_the_garbage_collector(cpu: Machine) -> None:
 
 
 def test_construction_of_1000_modules_takes_less_than_50_ms(cpu: Machine) -> None:
-    def build() -> float:
-        start = time.perf_counter()
-        kept = [RMSNorm(64) for _ in range(1000)]
-        elapsed = time.perf_counter() - start
+    def build(cls: Any) -> float:
+        # Processor time: the machine may be busy with something else.
+        start = time.thread_time()
+        kept = [cls(64) for _ in range(1000)]
+        elapsed = time.thread_time() - start
         assert len(kept) == 1000
         return elapsed
 
     gc.disable()
     try:
-        best = min(build() for _ in range(20))
+        pairs = [(build(RMSNorm), build(nn.RMSNorm)) for _ in range(20)]
     finally:
         gc.enable()
-    # 30 ms on a quiet 2-core AMD EPYC, of which nn.RMSNorm alone is 24.
-    assert best < 0.050, f"{best * 1e3:.1f} ms"
+    ours, theirs = (min(times) * 1e3 for times in zip(*pairs, strict=True))
+    # 35 ms on a quiet 2-core AMD EPYC, where nn.RMSNorm takes 29. Where others share its caches
+    # and hyper-threads everything takes longer, so then the bound is on the ratio.
+    assert ours < max(50, 50 / 29 * theirs), f"{ours:.1f} ms, nn.RMSNorm {theirs:.1f} ms"
 
 
 def test_extra_repr_shows_the_path(cpu: Machine) -> None:
