@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: Apache-2.0
+// rms_norm and fused_add_rms_norm of one ISA tier.
+//
+// Two passes over a row that the first one leaves in the cache. The fused form stores x + residual
+// once, in the first pass, and is then the unfused one: the same sum in the same order.
+#include "reduce.h"
+#include "table.h"
+
+namespace vllm_ops {
+namespace {
+
+// 1 / sqrt(mean + eps), in double and rounded once.
+template <class S>
+VLLM_OPS_INLINE S inverse_rms(double sum, int64_t n, double eps) {
+  return S(1.0 / __builtin_sqrt(sum / double(n) + eps));
+}
+
+template <class T>
+struct NoWeight {
+  static constexpr bool kPresent = false;
+  using W = T;
+};
+template <class T, class Stored>
+struct WithWeight {
+  static constexpr bool kPresent = true;
+  using W = Stored;
+};
+
+// out = x * scale, weighted. x may be out.
+template <class T, class Weight, bool kRound>
+VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> scale,
+                               const RmsNormArgs& g) {
+  using S = Acc<T>;
+  using V = Vec<S>;
+  using W = typename Weight::W;
+  const W* w = static_cast<const W*>(weight);
+  const V s = splat<V>(scale), offset = splat<V>(S(g.weight_offset));
+  const auto plain = [&](V v) VLLM_OPS_INLINE_LAMBDA { return v * s; };
+  const auto weighted = [&](V v, V u) VLLM_OPS_INLINE_LAMBDA {
+    V y = v * s;
+    if constexpr (kRound) y = round_to<T>(y);
+    return y * (u + offset);
+  };
+  int64_t i = 0;
+  for (; i + kBlock<S> <= g.cols; i += kBlock<S>) {
+    if constexpr (Weight::kPresent) {
+      store(out + i, map<S>(load(x + i), load(w + i), weighted));
+    } else {
+      store(out + i, map<S>(load(x + i), plain));
+    }
+  }
+  if (const int64_t n = g.cols - i; n > 0) {
+    if constexpr (Weight::kPresent) {
+      store_n(out + i, map<S>(load_n(x + i, n), load_n(w + i, n), weighted), n);
+    } else {
+      store_n(out + i, map<S>(load_n(x + i, n), plain), n);
+    }
+  }
+}
+
+template <class T, class Weight>
+VLLM_OPS_INLINE void normalize_row(const T* x, T* out, double sum, const RmsNormArgs& g) {
+  const auto scale = inverse_rms<Acc<T>>(sum, g.variance_size, g.eps);
+  if (g.round_before_weight) {
+    scale_row<T, Weight, true>(x, out, g.weight, scale, g);
+  } else {
+    scale_row<T, Weight, false>(x, out, g.weight, scale, g);
+  }
+}
+
+template <class T, class Weight>
+void rms_norm(const RmsNormArgs& g) {
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
+    T* out = static_cast<T*>(g.out) + r * g.out_stride;
+    normalize_row<T, Weight>(x, out, sum_squares(x, g.variance_size), g);
+  }
+}
+
+template <class T, class Weight>
+void fused_add_rms_norm(const RmsNormArgs& g) {
+  using S = Acc<T>;
+  const auto add = [](auto a, auto b) VLLM_OPS_INLINE_LAMBDA { return round_to<T>(a + b); };
+  for (int64_t r = 0; r < g.rows; ++r) {
+    const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
+    const T* res = static_cast<const T*>(g.residual) + r * g.residual_stride;
+    T* out = static_cast<T*>(g.out) + r * g.out_stride;
+    T* total = static_cast<T*>(g.sum) + r * g.sum_stride;
+    const auto block = [=](int64_t i) VLLM_OPS_INLINE_LAMBDA {
+      const Block<S> s = map<S>(load(x + i), load(res + i), add);
+      store(total + i, s);
+      return s;
+    };
+    const auto tail = [=](int64_t i, int64_t n) VLLM_OPS_INLINE_LAMBDA {
+      const Block<S> s = map<S>(load_n(x + i, n), load_n(res + i, n), add);
+      store_n(total + i, s, n);
+      return s;
+    };
+    const double sum = row_sum<S>(g.variance_size, block, tail, AddSquare{});
+    int64_t i = g.variance_size;
+    for (; i + kBlock<S> <= g.cols; i += kBlock<S>) block(i);
+    if (i < g.cols) tail(i, g.cols - i);
+    normalize_row<T, Weight>(total, out, sum, g);
+  }
+}
+
+#define VLLM_OPS_PER_WEIGHT(kernel)                                                            \
+  {                                                                                            \
+    {kernel<float, NoWeight<float>>, kernel<BF16, NoWeight<BF16>>, kernel<F16, NoWeight<F16>>, \
+     kernel<double, NoWeight<double>>},                                                        \
+        {kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, BF16>>,        \
+         kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},       \
+    {                                                                                          \
+      kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, float>>,          \
+          kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>>      \
+    }                                                                                          \
+  }
+
+}  // namespace
+
+extern const RmsNormTable VLLM_OPS_TABLE(rms_norm);
+const RmsNormTable VLLM_OPS_TABLE(rms_norm) = {
+    VLLM_OPS_PER_WEIGHT(rms_norm),
+    VLLM_OPS_PER_WEIGHT(fused_add_rms_norm),
+};
+
+}  // namespace vllm_ops

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// The interface between the bindings and the kernels of one ISA tier.
+//
+// Kernels know nothing of torch and check nothing: every pointer, stride and size that arrives here
+// has been validated. Strides count elements of the tensor's own dtype and are per row; the last
+// dimension always has unit stride. `rows` rows share one stride, so the bindings split an
+// arbitrary layout into runs (see bind/rows.h).
+#pragma once
+
+#include <stdint.h>
+
+// The one symbol that a kernel file of a tier exports: rms_norm_table_avx2 and the like.
+#define VLLM_OPS_TABLE_(family, tier) family##_table_##tier
+#define VLLM_OPS_TABLE_OF(family, tier) VLLM_OPS_TABLE_(family, tier)
+#define VLLM_OPS_TABLE(family) VLLM_OPS_TABLE_OF(family, VLLM_OPS_TIER)
+
+namespace vllm_ops {
+
+// Order of the per-dtype kernel arrays.
+enum DType : int { kF32 = 0, kBF16 = 1, kF16 = 2, kF64 = 3, kNumDTypes = 4 };
+
+// Gated activations, x[..., 2d] -> [..., d].
+enum GatedOp : int {
+  kSiluAndMul,
+  kMulAndSilu,
+  kGeluAndMul,
+  kGeluTanhAndMul,
+  kFatreluAndMul,    // p0 = threshold
+  kSiluAndMulClamp,  // p0 = limit
+  kSwigluOAIAndMul,  // p0 = alpha, p1 = limit; interleaved
+  kNumGatedOps
+};
+
+// Pointwise activations.
+enum UnaryOp : int {
+  kGelu,
+  kGeluTanh,
+  kGeluFast,
+  kQuickGelu,
+  kRelu2,
+  kXielu,  // p0 = p, p1 = n, p2 = beta, p3 = eps
+  kNumUnaryOps
+};
+
+// `d` columns of output per row, of which the columns [begin, end) are computed: elementwise
+// results do not depend on how a row is split.
+struct ElementwiseArgs {
+  const void* x;
+  int64_t x_stride;
+  void* out;
+  int64_t out_stride;
+  int64_t rows;
+  int64_t d;
+  int64_t begin;
+  int64_t end;
+  double p0, p1, p2, p3;
+};
+using ElementwiseFn = void (*)(const ElementwiseArgs&);
+
+// How a norm's weight is stored. Anything else is widened to the accumulation type beforehand.
+enum WeightKind : int {
+  kNoWeight = 0,
+  kSameWeight = 1,  // the dtype of x
+  kWideWeight = 2,  // the accumulation type: double for fp64, else float
+  kNumWeightKinds = 3
+};
+
+struct RmsNormArgs {
+  const void* x;
+  int64_t x_stride;
+  const void* residual;  // fused_add only
+  int64_t residual_stride;
+  void* out;
+  int64_t out_stride;
+  void* sum;  // fused_add only: x + residual, rounded
+  int64_t sum_stride;
+  const void* weight;
+  int64_t rows;
+  int64_t cols;
+  int64_t variance_size;
+  double eps;
+  double weight_offset;
+  bool round_before_weight;
+};
+using RmsNormFn = void (*)(const RmsNormArgs&);
+
+struct LayerNormArgs {
+  const void* x;
+  int64_t x_stride;
+  void* out;
+  int64_t out_stride;
+  const void* weight;  // accumulation type, may be null
+  const void* bias;    // accumulation type, may be null
+  int64_t rows;
+  int64_t cols;
+  double eps;
+};
+using LayerNormFn = void (*)(const LayerNormArgs&);
+
+struct GatedNormArgs {
+  const void* x;
+  int64_t x_stride;
+  const void* gate;  // may be null
+  int64_t gate_stride;
+  void* out;
+  int64_t out_stride;
+  const void* weight;  // accumulation type, may be null
+  int64_t rows;
+  int64_t cols;
+  int64_t group_size;
+  double eps;
+  bool norm_before_gate;
+  void* scratch;  // group_size elements of the accumulation type, of the calling thread's own
+};
+using GatedNormFn = void (*)(const GatedNormArgs&);
+
+// All heads of one token. cos and sin have rotary_dim / 2 elements of the accumulation type.
+struct RotaryArgs {
+  const void* x;
+  int64_t x_stride;  // from head to head
+  void* out;         // may equal x
+  int64_t out_stride;
+  const void* cos;
+  const void* sin;
+  int64_t heads;
+  int64_t head_size;
+  int64_t rotary_dim;
+};
+using RotaryFn = void (*)(const RotaryArgs&);
+
+// dst[i] = src[i] in the accumulation type of another dtype.
+using WidenFn = void (*)(const void* src, void* dst, int64_t n);
+
+struct ActivationTable {
+  ElementwiseFn gated[kNumGatedOps][kNumDTypes];
+  ElementwiseFn unary[kNumUnaryOps][kNumDTypes];
+};
+struct RmsNormTable {
+  RmsNormFn rms_norm[kNumWeightKinds][kNumDTypes];
+  RmsNormFn fused_add_rms_norm[kNumWeightKinds][kNumDTypes];
+};
+struct NormTable {
+  LayerNormFn layer_norm[kNumDTypes];
+  GatedNormFn rms_norm_gated[2][kNumDTypes];  // [the gate has the accumulation type]
+};
+struct RotaryTable {
+  RotaryFn rotary[2][kNumDTypes];  // [is_neox_style]
+  WidenFn widen_to_float[kNumDTypes];
+  WidenFn widen_to_double[kNumDTypes];
+};
+
+struct KernelTable {
+  const char* name;
+  const ActivationTable* activation;
+  const RmsNormTable* rms_norm;
+  const NormTable* norm;
+  const RotaryTable* rotary;
+};
+
+}  // namespace vllm_ops
