@@ -15,7 +15,7 @@ import pytest
 import torch
 import vllm_ops.gaudi
 from vllm_ops.gaudi import _tpc
-from vllm_ops.shared import evidence
+from vllm_ops.shared import backends, evidence
 
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "standin"))
@@ -37,16 +37,17 @@ def pytest_configure(config):
     vllm_ops.gaudi.device_type = "cpu"
     vllm_ops.gaudi.dispatch_key = "CPU"
     torch.set_num_threads(1)
+    # Now, as the package wants to be first to import habana_frameworks.
+    found = backends.probe("gaudi")
+    if not found.usable:
+        raise pytest.UsageError(f"the package cannot be loaded over the stand-in: {found.reason}")
     config.gaudi_emulator_folder = folder
 
 
 @pytest.fixture(scope="session")
 def emulator(request):
     """The emulator, with the package loaded onto it."""
-    from vllm_ops.shared import backends
-
-    found = backends.probe("gaudi")
-    assert found.usable, found.reason
+    assert vllm_ops.gaudi.info() == {"tpc": "loaded"}
     return emulation.Emulator(request.config.gaudi_emulator_folder)
 
 

@@ -17,6 +17,11 @@ def compiler():
     return shutil.which("clang++")
 
 
+def c_compiler():
+    """The clang beside it that takes C and assembly."""
+    return shutil.which("clang")
+
+
 def build(folder):
     """Build the emulator's two libraries in ``folder``; what is there already is used again."""
     torch = Path(importlib.util.find_spec("torch").origin).parent

@@ -138,6 +138,9 @@ inline float64 v_f32_abs_b(float64 a) {
 inline float64 v_f32_min_b(float64 a, float64 b) {
   return emulator::map(a, b, [](float v, float w) { return v < w ? v : w; });
 }
+inline float64 v_f32_max_b(float64 a, float64 b) {
+  return emulator::map(a, b, [](float v, float w) { return v > w ? v : w; });
+}
 inline float64 v_f32_sel_less_f32_b(float64 a, float64 b, float64 c, float64 d) {
   for (int i = 0; i < 64; ++i) c[i] = a[i] < b[i] ? c[i] : d[i];
   return c;

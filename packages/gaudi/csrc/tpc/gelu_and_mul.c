@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // round(round(gelu(x[:, :d])) * x[:, d:]), with erf or with tanh. Index space: [d / 128, rows].
 #include "normal_cdf.h"
+#include "special.h"
 #include "vec.h"
 
 static inline float64 gelu(float64 x) { return v_f32_mul_b(x, normal_cdf(x)); }
 
-// 0.5 x (1 + tanh(u)) = x / (1 + e^(-2u)), u = sqrt(2 / pi) (x + 0.044715 x^3).
+// 0.5 x (1 + tanh(u)) = x sigmoid(2u), u = sqrt(2 / pi) (x + 0.044715 x^3).
 static inline float64 gelu_tanh(float64 x) {
-  const float64 one = 1.0f;
   const float64 cube = v_f32_mul_b(v_f32_mul_b(x, x), x);
   const float64 inner = v_f32_add_b(v_f32_mul_b(cube, 0.044715f), x);
-  const float64 negative = v_f32_mul_b(inner, -1.5957691216057308f);
-  return v_f32_mul_b(x, v_div_f32(one, v_f32_add_b(v_exp_f32(negative), one)));
+  return times_sigmoid(x, v_f32_mul_b(inner, -1.5957691216057308f));
 }
 
 void main(tensor x, tensor out, int tanh_form) {

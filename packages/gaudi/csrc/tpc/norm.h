@@ -3,6 +3,7 @@
 #ifndef VLLM_OPS_GAUDI_TPC_NORM_H_
 #define VLLM_OPS_GAUDI_TPC_NORM_H_
 
+#include "special.h"
 #include "vec.h"
 
 static inline float128 add_squares(float128 value, float128 sums) {
@@ -14,7 +15,7 @@ static inline float128 add_squares(float128 value, float128 sums) {
 // 1 / sqrt(mean square + eps), in every lane.
 static inline float64 inverse_root(float128 sums, float inverse_size, float eps) {
   const float64 total = v_f32_reduce_add(v_f32_add_b(sums.v1, sums.v2));
-  return v_rsqrt_f32(v_f32_add_b(v_f32_mul_b(total, inverse_size), eps));
+  return rsqrt(v_f32_add_b(v_f32_mul_b(total, inverse_size), eps));
 }
 
 // value * root * (weight + offset), rounded in between where round_before_weight is set.

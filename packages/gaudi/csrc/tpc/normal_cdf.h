@@ -3,6 +3,8 @@
 #ifndef VLLM_OPS_GAUDI_TPC_NORMAL_CDF_H_
 #define VLLM_OPS_GAUDI_TPC_NORMAL_CDF_H_
 
+#include "special.h"
+
 // Phi(x) = erfc(-x / sqrt(2)) / 2, by the fits of the CPU kernels: near zero 1/2 + x R(x^2)
 // (2^-30 on |x| <= 1); beyond that e^(-z^2 / 2) G((z - 5) / (z + 5)), z = |x| (2^-27.5 on
 // [0.97, 14.5]), so that the negative side keeps its relative precision.
@@ -33,11 +35,11 @@ static inline float64 normal_cdf(float64 x) {
   g = v_f32_mac_b(g, t, (float64)7.691930234e-02f);
 
   // The rounding error of z^2 would be multiplied by up to 50 in the exponential: it is put back.
-  const float64 rest = v_f32_mac_b(z, z, v_f32_mul_b(s, -1.0f));
+  const float64 rest = v_f32_mac_b(z, z, negated(s));
   float64 tail = v_exp_f32(v_f32_mul_b(s, -0.5f));
   tail = v_f32_mul_b(tail, v_f32_mac_b(rest, (float64)-0.5f, one));
   tail = v_f32_mul_b(tail, g);
-  const float64 upper = v_f32_add_b(one, v_f32_mul_b(tail, -1.0f));
+  const float64 upper = v_f32_add_b(one, negated(tail));
   const float64 far = v_f32_sel_grt_f32_b(x, 0.0f, upper, tail);
   return v_f32_sel_less_f32_b(z, one, centre, far);
 }

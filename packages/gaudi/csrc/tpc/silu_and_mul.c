@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // round(round(silu(x[:, :d])) * x[:, d:]). Index space: [d / 128, rows].
+#include "special.h"
 #include "vec.h"
 
-static inline float64 silu(float64 x) {
-  const float64 one = 1.0f;
-  return v_div_f32(x, v_f32_add_b(v_exp_f32(v_f32_mul_b(x, -1.0f)), one));
-}
+static inline float64 silu(float64 x) { return times_sigmoid(x, negated(x)); }
 
 void main(tensor x, tensor out) {
   const int5 begin = get_index_space_offset();
