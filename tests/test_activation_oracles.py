@@ -35,8 +35,8 @@ AGAINST_TORCH = {
     torch.bfloat16: ELEMENTWISE,
     torch.float16: Tolerance(equal=0.999, ulps=2),
 }
-"""fp16 has 3 bits more than bf16, so the 3 to 6 fp32 ulps of torch's tanh show 8 times as often, and
-a flip before the product of a gated activation can be two after it."""
+"""fp16 has 3 bits more than bf16, so the 3 to 6 fp32 ulps of torch's tanh show 8 times as often,
+and a flip before the product of a gated activation can be two after it."""
 
 
 def transformers_act(name, dtype):
