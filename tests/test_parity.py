@@ -13,7 +13,7 @@ def test_parity(case, dtype):
     check_parity(case, dtype)
 
 
-# opcheck compares eager with traced results without equal_nan, so cases with NaN are not for it.
+# opcheck compares eager and traced outputs as if NaN differed from NaN; parity covers those cases.
 FINITE = [case for case in CASES if not case.id.startswith("specials")]
 
 
