@@ -19,15 +19,7 @@ from vllm_ops.shared.testing.parity import flat
 FUNCTIONAL = [name for name, op in OPS.items() if not op.in_place]
 
 ROTARY = [name for name in OPS if "rotary" in name or "rope" in name]
-"""Their layers and gradients are in test_rotary_compile.py and test_rotary_layers.py."""
-
-
-def narrow_case(name):
-    """Few elements, none of them where an activation has a kink."""
-    return min(
-        (case for case in cases(name) if case.id.startswith(("8", "7x2", "5x1-", "3x46", "5x100"))),
-        key=lambda case: case.args(torch.float32, "cpu")[0].numel(),
-    )
+"""Their layers are in test_rotary_compile.py."""
 
 
 def with_gradients(args):
@@ -43,16 +35,6 @@ def with_gradients(args):
 def test_opcheck_with_gradients(name):
     args = with_gradients(small_case(OPS[name]).args(torch.float64, "cpu"))
     torch.library.opcheck(OPS[name].overload, args)
-
-
-@pytest.mark.parametrize("name", [name for name in FUNCTIONAL if name not in ROTARY])
-def test_gradients_by_finite_differences(name):
-    """Not against the reference, which the backward pass is made of."""
-    args = [
-        value.double() if isinstance(value, Tensor) else value
-        for value in narrow_case(name).args(torch.float64, "cpu")
-    ]
-    assert torch.autograd.gradcheck(OPS[name].call, with_gradients(args))
 
 
 def structure(args):
