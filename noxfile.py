@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations")
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gaudi")
+EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
 def with_packages(session: nox.Session, *devices: str) -> Environment:
@@ -53,7 +55,7 @@ def lint(session: nox.Session) -> None:
     environment.run("ruff", "check", ".")
     environment.run("mypy", "shared/src")
     sources = session.run(
-        *("git", "ls-files", "*.cpp", "*.cc", "*.h", "*.cu", "*.cuh", "*.hip"),
+        *("git", "ls-files", "*.c", "*.cpp", "*.cc", "*.h", "*.cu", "*.cuh", "*.hip"),
         external=True,
         silent=True,
     )
@@ -74,6 +76,22 @@ def test_cpu(session: nox.Session) -> None:
     environment = with_cpu(session)
     ignored = [f"--ignore={folder}" for folder in SEPARATE]
     environment.pytest("tests", *ignored, *session.posargs, VLLM_OPS_DEVICE="cpu")
+
+
+@nox.session(name="test-gaudi")
+def test_gaudi(session: nox.Session) -> None:
+    """The Gaudi package over a stand-in for its runtime, its TPC kernels under an emulator."""
+    missing = "clang++ was not found, which builds the emulator of the TPC kernels"
+    skip_unless(session, shutil.which("clang++"), "gaudi", missing)
+    environment = with_packages(session, "gaudi")
+    build = environment.path.parent / "build" / "gaudi-emulator"
+    try:
+        environment.pytest(
+            *("tests/gaudi", f"--evidence={EVIDENCE}", *session.posargs),
+            VLLM_OPS_GAUDI_EMULATOR=str(build),
+        )
+    finally:
+        environment.uninstall_project("gaudi")
 
 
 @nox.session
