@@ -13,8 +13,8 @@ LAYOUTS = ("contiguous", "sliced", "transposed", "expanded", "unaligned", "strid
 """
 contiguous    as allocated
 sliced        the first columns of a wider tensor, as from splitting a fused projection
-transposed    the two dimensions before the last swapped, as ``[B, S, H, D]`` seen as ``[B, H, S,
-D]`` expanded      the first dimension has stride 0
+transposed    ``[B, S, H, D]`` seen as ``[B, H, S, D]``: the two before the last swapped
+expanded      the first dimension has stride 0
 unaligned     starts one element past an allocation
 strided_last  the last dimension has stride 2
 """
