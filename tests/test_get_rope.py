@@ -22,6 +22,7 @@ from vllm_ops.shared import (
     DualChunkRotaryEmbedding,
     MRotaryEmbedding,
     RotaryEmbedding,
+    _oot,
     clear_rope_cache,
     custom_ops,
     device,
@@ -67,10 +68,14 @@ def of_model(model: RopeModel, **arguments: Any) -> Any:
 
 @pytest.mark.parametrize("model", MODELS, ids=lambda model: model.name)
 def test_layer_of_a_model_has_the_table_of_transformers(model: RopeModel) -> None:
-    layer = of_model(model)
-    assert layer.cos_sin_cache.shape == (model.length, layer.rotary_dim)
-    assert layer.max_length == model.length
-    last = model.length - 1
+    # The whole tables are in test_rope_tables.py; here the length matters where the angles depend
+    # on it.
+    by_length = (model.parameters or {}).get("type") in ("dynamic", "longrope")
+    length = model.length if by_length else min(model.length, 16384)
+    layer = of_model(model, max_length=None if length == model.length else length)
+    assert layer.cos_sin_cache.shape == (length, layer.rotary_dim)
+    assert layer.max_length == length
+    last = length - 1
     positions = [p for p in (0, 1, 700, 2355, 15962) if p < last] + [last]
     cos, sin, factor = cos_sin(model, positions)
     rows = layer.cos_sin_cache[positions]
@@ -137,12 +142,30 @@ def test_policy_in_force_counts() -> None:
         assert get_rope(64, max_position=1024).decision.device == "native"
 
 
-def test_strict_refuses_a_native_layer_that_exists_already() -> None:
-    with device("native"):
-        layer = get_rope(64, max_position=1024)
-        with pytest.raises(DispatchError), strict():
-            get_rope(64, max_position=1024)
-        assert layer is get_rope(64, max_position=1024)
+def test_strict_refuses_a_native_layer_that_exists_already(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(RotaryEmbedding, "ops", ("without_kernel",))
+    layer = get_rope(64, max_position=1024)
+    with pytest.raises(DispatchError), strict():
+        get_rope(64, max_position=1024)
+    assert layer is get_rope(64, max_position=1024)
+
+
+def test_class_of_a_third_party_replaces_a_layer_that_exists_already() -> None:
+    layer = get_rope(64, max_position=1024)
+    try:
+
+        @RotaryEmbedding.register_oot
+        class TheirRotaryEmbedding(RotaryEmbedding):
+            pass
+
+        theirs = get_rope(64, max_position=1024)
+        assert type(theirs) is TheirRotaryEmbedding
+        assert theirs is get_rope(64, max_position=1024)
+    finally:
+        _oot.unregister(RotaryEmbedding)
+    assert layer is get_rope(64, max_position=1024)
 
 
 def test_layers_that_differ_share_one_table() -> None:
@@ -262,8 +285,8 @@ def inputs(**options: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     return torch.arange(3, 10), query.to(**options), key.to(**options)
 
 
-def expected() -> tuple[torch.Tensor, torch.Tensor]:
-    return RotaryEmbedding(64, 64, 256)(*inputs())  # type: ignore[no-any-return]
+def expected(path: str = "forward") -> tuple[torch.Tensor, torch.Tensor]:
+    return getattr(RotaryEmbedding(64, 64, 256), path)(*inputs())  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -315,8 +338,9 @@ def test_layer_that_another_model_moved_still_serves() -> None:
     assert first.first is second.first
     first.to("meta")
     assert second.first.cos_sin_cache.is_meta
-    for path in (second.first.forward_native, second.first.forward_kernel):
-        torch.testing.assert_close(path(*inputs()), expected(), rtol=0, atol=0)
+    for path in ("forward_native", "forward_kernel"):
+        out = getattr(second.first, path)(*inputs())
+        torch.testing.assert_close(out, expected(path), rtol=0, atol=0)
     assert get_rope(64, max_position=256).cos_sin_cache.device.type == "cpu"
 
 

@@ -42,6 +42,7 @@ def without(parameters: dict[str, Any], key: str) -> dict[str, Any]:
         {"type": "default", "rope_type": "default"},
         {"rope_type": None, "factor": None},
         {"rope_theta": 10000},
+        {"rope_type": "default", "factor": 1.0},
     ],
 )
 def test_no_scaling(parameters: dict[str, Any] | None) -> None:
@@ -97,6 +98,11 @@ def test_one_dictionary_for_each_layer_type() -> None:
     assert parse(parameters, layer_type="sliding_attention").scaling.rope_type == "default"
     full = parse(parameters, layer_type="full_attention")
     assert (full.scaling.rope_type, full.base) == ("linear", 1e6)
+    beside = {**parameters, "rope_theta": 5.0, "partial_rotary_factor": 0.5, "chunked": None}
+    full = parse(beside, layer_type="full_attention")
+    assert (full.scaling.rope_type, full.base, full.dim) == ("linear", 1e6, 32)
+    with pytest.raises(ValueError, match="does not know the key 'low_freq_factor'"):
+        parse({**parameters, "low_freq_factor": 1.0}, layer_type="full_attention")
     with pytest.raises(ValueError, match=r"full_attention, sliding_attention.*layer_type.*None"):
         parse(parameters)
     with pytest.raises(ValueError, match=r"layer_type.*'global'"):
@@ -162,7 +168,8 @@ def test_missing_key_is_named(parameters: dict[str, Any], key: str) -> None:
         ({"rope_type": "ntk"}, "'rope_type' must be one of deepseek_yarn, default, .*got 'ntk'"),
         ({"type": 3}, "'type' must be one of .*got 3"),
         ({"type": "linear", "rope_type": "yarn"}, "must agree, got 'yarn' and 'linear'"),
-        ({"factor": 8.0}, "'default' does not know the key 'factor'; it can have"),
+        ({"factor": 8.0}, "'factor' of rope type 'default' must be 1.0 .*got 8.0"),
+        ({"scale": 8.0}, "'default' does not know the key 'scale'; it can have factor, "),
         ({"type": "linear", "factor": 2.0, "facter": 3}, "does not know the key 'facter'"),
         (YARN | {"low_freq_factor": 1.0}, "'yarn' does not know the key 'low_freq_factor'"),
         (YARN | {"extrapolation_factor": 0.5}, "'extrapolation_factor'.*must be 1.0.*got 0.5"),

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bindings of the gated and pointwise activations.
+#include <cmath>
 #include <cstring>
 
 #include "common.h"
 #include "register.h"
 #include "rows.h"
+#include "weights.h"
 
 namespace vllm_ops {
 namespace {
@@ -145,6 +147,38 @@ void boxed_swigluoai_and_mul(StableIValue* stack, uint64_t num_args, uint64_t) {
   stack[0] = gated("swigluoai_and_mul", kSwigluOAIAndMul, std::move(x), p).release();
 }
 
+// softplus of a one-element tensor in float or double.
+template <class S>
+S softplus_of(const char* op, const char* name, const Tensor& alpha) {
+  const Meta m = check_any_floating(op, name, "x", alpha);
+  VLLM_OPS_CHECK(numel(m) == 1, op, name, " must have 1 element, got ", numel(m));
+  double wide = 0;
+  widen(data(alpha), dtype_index(m.dtype), &wide, kF64, 1);
+  const S value = static_cast<S>(wide);
+  return value > 20 ? value : std::log1p(std::exp(value));  // as F.softplus with its threshold
+}
+
+template <class S>
+Params xielu_params(const char* op, const Tensor& alpha_p, const Tensor& alpha_n, double beta,
+                    double eps) {
+  const S p = softplus_of<S>(op, "alpha_p", alpha_p);
+  const S n = static_cast<S>(beta) + softplus_of<S>(op, "alpha_n", alpha_n);
+  return {p, n, beta, eps};
+}
+
+void boxed_xielu(StableIValue* stack, uint64_t num_args, uint64_t) {
+  constexpr auto op = "xielu";
+  check_arity(op, num_args, 5);
+  Tensor x(stack[0]);
+  const Tensor alpha_p(stack[1]), alpha_n(stack[2]);
+  const auto beta = to<double>(stack[3]), eps = to<double>(stack[4]);
+  // In bf16 and fp16 the bits should be those of the reference, which has these numbers in fp32.
+  const bool half = kElementSize[std::max(0, dtype_index(meta(x).dtype))] == 2;
+  const Params p =
+      (half ? xielu_params<float> : xielu_params<double>)(op, alpha_p, alpha_n, beta, eps);
+  stack[0] = unary(op, kXielu, std::move(x), p).release();
+}
+
 }  // namespace
 
 void register_activation(Library& m) {
@@ -160,6 +194,7 @@ void register_activation(Library& m) {
   m.impl("gelu_fast", &boxed_unary<kGeluFastName, kGeluFast>);
   m.impl("quick_gelu", &boxed_unary<kQuickGeluName, kQuickGelu>);
   m.impl("relu2", &boxed_unary<kRelu2Name, kRelu2>);
+  m.impl("xielu", &boxed_xielu);
 }
 
 }  // namespace vllm_ops

@@ -10,6 +10,8 @@ using Library = torch::stable::detail::StableLibrary;
 
 void register_activation(Library& m);
 void register_rms_norm(Library& m);
+void register_norm(Library& m);
 void register_rotary(Library& m);
+void register_rotary_variants(Library& m);
 
 }  // namespace vllm_ops

@@ -60,6 +60,12 @@ class Positions {
   bool is_int64_;
 };
 
+// The norm of qk_norm_rope: each head is normalised on its way to the output and then turned there.
+struct HeadNorm {
+  RmsNormFn fn = nullptr;
+  RmsNormArgs args{};
+};
+
 // One side of a rotation, query or key: where to read, where to write.
 struct Side {
   const void* x = nullptr;
@@ -69,9 +75,7 @@ struct Side {
   int64_t out_stride = 0;
   const int64_t* x_token_strides = nullptr;
   const int64_t* out_token_strides = nullptr;
-  // Set by qk_norm_rope: each head is normalised on its way from x to out and then turned in place.
-  RmsNormFn norm = nullptr;
-  RmsNormArgs norm_args{};
+  const HeadNorm* norm = nullptr;
 };
 
 Side side_of(const Heads& x, const Tensor& out, const Meta& out_meta, int64_t head_size);
@@ -80,6 +84,11 @@ Side side_in_place(const Heads& x);
 void write_back(const Heads& x);
 
 struct Turn {
+  Turn(bool is_neox_style, int dtype, int64_t head_size, int64_t rotary_dim)
+      : fn(kernels().rotary->rotary[is_neox_style][dtype]),
+        dtype(dtype),
+        head_size(head_size),
+        rotary_dim(rotary_dim) {}
   RotaryFn fn;
   int dtype;
   int64_t head_size;
@@ -121,5 +130,54 @@ void turn_tokens(const Turn& turn, const int64_t* places, int64_t dim, const Sid
     });
   });
 }
+
+struct TurnedPair {
+  Tensor query, key;
+};
+
+// turn_tokens into new tensors of the inputs' shapes; key may be null.
+template <class Angles>
+TurnedPair turn_new(const Turn& turn, const int64_t* places, int64_t dim, const Heads& query,
+                    const Heads* key, const Angles& angles, const HeadNorm* query_norm = nullptr,
+                    const HeadNorm* key_norm = nullptr) {
+  TurnedPair out;
+  out.query = empty(query.meta.sizes, query.meta.dim, query.meta.dtype);
+  const Meta query_meta = meta(out.query);
+  Side query_side = side_of(query, out.query, query_meta, turn.head_size);
+  query_side.norm = query_norm;
+  if (key == nullptr) {
+    turn_tokens(turn, places, dim, query_side, nullptr, angles);
+    return out;
+  }
+  out.key = empty(key->meta.sizes, key->meta.dim, key->meta.dtype);
+  const Meta key_meta = meta(out.key);
+  Side key_side = side_of(*key, out.key, key_meta, turn.head_size);
+  key_side.norm = key_norm;
+  turn_tokens(turn, places, dim, query_side, &key_side, angles);
+  return out;
+}
+
+// The angles of one row of positions: a row of the table, widened for fp64.
+class TableAngles {
+ public:
+  TableAngles(const Table& table, const Positions& positions, int dtype)
+      : table_(table), positions_(positions), wide_(dtype == kF64) {}
+  void operator()(int64_t token, double* buffer, const void*& cos, const void*& sin) const {
+    const int64_t half = table_.rotary_dim() / 2;
+    const float* row = table_.row(positions_[token]);
+    cos = row;
+    sin = row + half;
+    if (wide_) {
+      widen(row, kF32, buffer, kF64, 2 * half);
+      cos = buffer;
+      sin = buffer + half;
+    }
+  }
+
+ private:
+  const Table& table_;
+  const Positions& positions_;
+  bool wide_;
+};
 
 }  // namespace vllm_ops

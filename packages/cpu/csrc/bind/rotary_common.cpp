@@ -136,13 +136,13 @@ void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out
   args.head_size = turn.head_size;
   args.rotary_dim = turn.rotary_dim;
   if (side.norm != nullptr) {
-    RmsNormArgs norm = side.norm_args;
+    RmsNormArgs norm = side.norm->args;
     norm.x = args.x;
     norm.x_stride = args.x_stride;
     norm.out = args.out;
     norm.out_stride = args.out_stride;
     norm.rows = args.heads;
-    side.norm(norm);
+    side.norm->fn(norm);
     args.x = args.out;
     args.x_stride = args.out_stride;
   }

@@ -36,6 +36,13 @@ Weight::Weight(const char* op, const Tensor& weight, const Meta& x, const char* 
   kind_ = kWideWeight;
 }
 
+Tensor wider_copy(const Tensor& tensor, const Meta& m, int wide) {
+  Tensor copy =
+      empty(m.sizes, m.dim, wide == kF64 ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32());
+  copy_(copy, tensor);
+  return copy;
+}
+
 void check_writable(const char* op, const char* name, const Meta& m) {
   for (int64_t i = 0; i < m.dim; ++i) {
     VLLM_OPS_CHECK(m.strides[i] != 0 || m.sizes[i] <= 1, op, name,

@@ -34,6 +34,9 @@ class Weight {
 // n values of any floating dtype in the accumulation type `wide`, kF32 or kF64.
 void widen(const void* src, int dtype, void* dst, int wide, int64_t n);
 
+// A contiguous copy of a floating tensor in the accumulation type `wide`.
+Tensor wider_copy(const Tensor& tensor, const Meta& m, int wide);
+
 // A tensor whose elements overlap (an expanded dimension) cannot be written in place.
 void check_writable(const char* op, const char* name, const Meta& m);
 

@@ -1,44 +1,45 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gated and pointwise activations of one ISA tier. docs/ops.md gives the definitions.
 //
-// In fp32 and fp64 the sigmoid denominator is kept as a two-term sum, which makes silu(x) almost
-// correctly rounded. In bf16 and fp16 that would be lost, and the plain form, the same roundings as
-// eager torch, is what gives the same bits.
 #include "convert.h"
 #include "gelu.h"
-#include "math.h"
+#include "sigmoid.h"
 #include "table.h"
 
 namespace vllm_ops {
 namespace {
 
-template <class T>
-constexpr bool kHalf = sizeof(T) == 2;
-
+// x * sigmoid(c * x)
 template <class T, class V>
-VLLM_OPS_INLINE V silu(V x) {
-  if constexpr (kHalf<T>) {
-    return x / (exp_normal(-x) + 1.0f);
+VLLM_OPS_INLINE V sigmoid_linear(V x, double c) {
+  if constexpr (kFloat<T>) {
+    return divide(x, one_plus_exp(product(x, -c)));
   } else {
-    return divide(x, one_plus_exp(-x));
-  }
-}
-
-// x * sigmoid(s)
-template <class T, class V>
-VLLM_OPS_INLINE V times_sigmoid(V x, V s) {
-  if constexpr (kHalf<T>) {
-    return x * (1.0f / (exp_normal(-s) + 1.0f));
-  } else {
-    return divide(x, one_plus_exp(-s));
+    return times_sigmoid_neg<T>(x, x * Scalar<V>(-c));
   }
 }
 
 template <class T, class V>
 VLLM_OPS_INLINE V gelu_tanh(V x) {
   using S = Scalar<V>;
-  const V inner = x * x * x * S(0.044715) + x;
-  return times_sigmoid<T>(x, inner * S(1.5957691216057307117597842397375));  // 2 sqrt(2 / pi)
+  constexpr double kC = 1.5957691216057307117597842397375, kK = 0.044715;  // kC = 2 sqrt(2 / pi)
+  if constexpr (kFloat<T>) {
+    return divide(x, one_plus_exp(cubic(x, -kC, kK)));
+  } else {
+    return times_sigmoid_neg<T>(x, (x * x * x * S(kK) + x) * S(-kC));
+  }
+}
+
+template <class T, class V>
+VLLM_OPS_INLINE V gelu_fast(V x) {
+  using S = Scalar<V>;
+  constexpr double kC = 0.7978845608, kK = 0.044715;
+  if constexpr (kFloat<T>) {
+    return divide(x, one_plus_exp(cubic(x, -2 * kC, kK)));
+  } else {
+    const V u = x * S(-kC) * (x * S(kK) * x + S(1));
+    return times_sigmoid_neg<T>(x, u + u);
+  }
 }
 
 // A NaN stays, as in clamp.
@@ -144,17 +145,13 @@ template <class T>
 struct GeluFast : UnaryBase<T> {
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
-  VLLM_OPS_INLINE V operator()(V x) const {
-    using S = Acc<T>;
-    const V u = x * S(0.7978845608) * (x * S(0.044715) * x + S(1));
-    return times_sigmoid<T>(x, u + u);
-  }
+  VLLM_OPS_INLINE V operator()(V x) const { return gelu_fast<T>(x); }
 };
 template <class T>
 struct QuickGelu : UnaryBase<T> {
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
-  VLLM_OPS_INLINE V operator()(V x) const { return times_sigmoid<T>(x, x * Acc<T>(1.702)); }
+  VLLM_OPS_INLINE V operator()(V x) const { return sigmoid_linear<T>(x, 1.702); }
 };
 template <class T>
 struct Relu2 : UnaryBase<T> {
@@ -169,17 +166,24 @@ template <class T>
 struct Xielu {
   using S = Acc<T>;
   using V = Vec<S>;
-  V p, n, beta, eps;
+  V p, n, n_lo, beta, eps;
   explicit VLLM_OPS_INLINE Xielu(const ElementwiseArgs& g)
       : p(splat<V>(S(g.p0))),
         n(splat<V>(S(g.p1))),
+        n_lo(splat<V>(S(g.p1 - double(S(g.p1))))),
         beta(splat<V>(S(g.p2))),
         eps(splat<V>(S(g.p3))) {}
   VLLM_OPS_INLINE V operator()(V x) const {
-    const V linear = beta * x;
-    const V positive = p * x * x + linear;
-    const V negative = (expm1(min_or_second(eps, x)) - x) * n + linear;
-    return select(x > S(0), positive, negative);
+    const V linear = beta * x, low = min_or_second(eps, x);
+    if constexpr (kHalf<T>) {  // the roundings of the definition
+      const V negative = (expm1(low) - x) * n + linear;
+      return select(x > S(0), p * x * x + linear, negative);
+    } else {
+      // The two terms cancel near x = -1, so their own roundings count.
+      const V m = expm1_minus(low) + (low - x);
+      const V negative = fma(m, n_lo, fma(m, n, linear));
+      return select(x > S(0), fma(p * x, x, linear), negative);
+    }
   }
 };
 
@@ -203,11 +207,12 @@ template <class T>
 void swigluoai(const ElementwiseArgs& g) {
   using S = Acc<T>;
   using V = Vec<S>;
-  const V alpha = splat<V>(S(g.p0)), limit = splat<V>(S(g.p1));
+  const double alpha = g.p0;
+  const V limit = splat<V>(S(g.p1));
   const auto f = [&](V gate, V up) {
     gate = clamp_max(gate, limit);
     up = clamp_both(up, limit);
-    return (up + S(1)) * times_sigmoid<T>(gate, alpha * gate);
+    return (up + S(1)) * sigmoid_linear<T>(gate, alpha);
   };
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* x = static_cast<const T*>(g.x) + r * g.x_stride;

@@ -124,18 +124,22 @@ VLLM_OPS_INLINE V exp_normal(V x) {
 #endif
 }
 
-// 1 + e^x as a sum of two numbers. The second one is meaningless if the first is infinite.
+// A number as a sum of two, the second one far smaller.
 template <class V>
 struct TwoSum {
   V hi, lo;
 };
+
+// 1 + e^x as a sum. The second part is meaningless if the first is infinite.
 template <class V>
-VLLM_OPS_INLINE TwoSum<V> one_plus_exp(V x) {
+VLLM_OPS_INLINE TwoSum<V> one_plus_exp(const TwoSum<V>& arg) {
   using S = Scalar<V>;
   using T = ExpTraits<S>;
-  x = min_or_second(splat<V>(T::kMax), x);
+  V x = min_or_second(splat<V>(T::kMax), arg.hi);
   x = max_or_second(splat<V>(S(T::kBias - 1) / -T::kLog2E), x);
-  const Reduced<V> k = reduce_ln2(x);
+  Reduced<V> k = reduce_ln2(x);
+  // Where x was clamped, arg.lo may be anything.
+  k.r = k.r + select(x == arg.hi, arg.lo, V{});
   const V t = fma(k.r * k.r, expm1_tail(k.r), k.r);
   const V m = t + S(1);
   const V m_lo = t - (m - S(1));
@@ -167,17 +171,46 @@ VLLM_OPS_INLINE V divide(V a, const TwoSum<V>& d) {
 #endif
 }
 
-// e^x - 1.
+template <class V>
+VLLM_OPS_INLINE TwoSum<V> one_plus_exp(V x) {
+  return one_plus_exp(TwoSum<V>{x, V{}});
+}
+
+// e^x = 2^n (1 + t + t_lo), where t_lo holds what the rounding of r and t lost.
+template <class V>
+struct Expm1Parts {
+  V t, t_lo;
+  Reduced<V> k;
+};
+template <class V>
+VLLM_OPS_INLINE Expm1Parts<V> expm1_parts(V x) {
+  using T = ExpTraits<Scalar<V>>;
+  const V clamped = clamp_exp(x);
+  const Reduced<V> k = reduce_ln2(clamped);
+  const V r_exact = fma(k.nf, -T::kLn2Hi, clamped);
+  const V r_lo = fma(k.nf, -T::kLn2Lo, r_exact - k.r);
+  const V p = fma(k.r * k.r, expm1_tail(k.r), r_lo);
+  const V t = k.r + p;
+  return {t, p - (t - k.r), k};
+}
+
+// e^x - 1 within 0.6 ulp, as 2^n t + (2^n - 1). Half of it is computed and doubled, so that the
+// largest finite results survive.
 template <class V>
 VLLM_OPS_INLINE V expm1(V x) {
-  const Reduced<V> k = reduce_ln2(clamp_exp(x));
-  const V t = fma(k.r * k.r, expm1_tail(k.r), k.r);
-  // 2^n (1 + t) - 1 = 2^n t + (2^n - 1); for n = 0 exactly t. With the two halves of the power, so
-  // that the largest finite results survive.
-  const Reduced<V> less = {k.r, k.nf - Scalar<V>(1), k.n - 1};
+  const Expm1Parts<V> e = expm1_parts(x);
+  const Reduced<V> less = {e.k.r, e.k.nf - Scalar<V>(1), e.k.n - 1};
   const V half = scale_pow2(splat<V>(1), less);
-  const V sum = fma(t, half, half - Scalar<V>(0.5));
+  const V sum = fma(e.t_lo, half, fma(e.t, half, half - Scalar<V>(0.5)));
   return sum + sum;
+}
+
+// e^x - 1 - x, in the order in which the large terms cancel exactly.
+template <class V>
+VLLM_OPS_INLINE V expm1_minus(V x) {
+  const Expm1Parts<V> e = expm1_parts(x);
+  const V power = scale_pow2(splat<V>(1), e.k);
+  return ((power - Scalar<V>(1) - x) + e.t * power) + e.t_lo * power;
 }
 
 }  // namespace

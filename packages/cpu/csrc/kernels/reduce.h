@@ -110,6 +110,38 @@ struct AddSquare {
   }
 };
 
+struct AddValue {
+  template <class V>
+  VLLM_OPS_INLINE V operator()(V acc, V v) const {
+    return acc + v;
+  }
+};
+
+// The sum of a row. fp32 values go straight into doubles: an error of the mean is an error of every
+// x - mean, however small that is.
+template <class T>
+VLLM_OPS_INLINE double sum_values(const T* x, int64_t n) {
+  const auto block = [x](int64_t i) VLLM_OPS_INLINE_LAMBDA { return load(x + i); };
+  const auto tail = [x](int64_t i, int64_t m) VLLM_OPS_INLINE_LAMBDA { return load_n(x + i, m); };
+  if constexpr (sizeof(T) == 4) {
+    RowSum<float> even, odd;
+    int64_t i = 0;
+    for (; i + kBlock<float> <= n; i += kBlock<float>) {
+      const Block<float> v = block(i);
+      even.fold(v.a);
+      odd.fold(v.b);
+    }
+    if (i < n) {
+      const Block<float> v = tail(i, n - i);
+      even.fold(v.a);
+      odd.fold(v.b);
+    }
+    return even.total() + odd.total();
+  } else {
+    return row_sum<Acc<T>>(n, block, tail, AddValue{});
+  }
+}
+
 template <class T>
 VLLM_OPS_INLINE double sum_squares(const T* x, int64_t n) {
   return row_sum<Acc<T>>(

@@ -110,7 +110,7 @@ struct GatedNormArgs {
   int64_t group_size;
   double eps;
   bool norm_before_gate;
-  void* scratch;  // cols elements of the accumulation type, one row, owned by the calling thread
+  void* scratch;  // group_size elements of the accumulation type, of the calling thread's own
 };
 using GatedNormFn = void (*)(const GatedNormArgs&);
 
@@ -141,7 +141,7 @@ struct RmsNormTable {
 };
 struct NormTable {
   LayerNormFn layer_norm[kNumDTypes];
-  GatedNormFn rms_norm_gated[kNumDTypes];
+  GatedNormFn rms_norm_gated[2][kNumDTypes];  // [the gate has the accumulation type]
 };
 struct RotaryTable {
   RotaryFn rotary[2][kNumDTypes];  // [is_neox_style]

@@ -194,7 +194,9 @@ def probe(name: str) -> Probe:
     found = _probes.get(name)
     if found is not None:
         return found
-    check_name(name, "probe")
+    if name == NATIVE:
+        return Probe(NATIVE, True, False, "native was asked for")
+    check_name(name, f"probe({name!r})")
     with _lock:
         if name not in _probes:
             _probes[name] = _probe(name)
@@ -229,6 +231,9 @@ def _probe(name: str) -> Probe:
             raise ImportError(f"the backend calls itself {backend.name!r}")
         version = backend.version()
         available, reason = backend.available()
+        if not available and backend.device_type == "cpu":
+            # There is always a CPU, so this is damage and not an absent device.
+            raise ImportError(reason)
         if not available:
             return Probe(name, True, False, reason, backend, version=version)
         backend.load()
@@ -303,10 +308,8 @@ def choose() -> Probe:
         ValueError: ``VLLM_OPS_DEVICE`` names no backend.
     """
     asked = policy.current_device()
-    if asked == NATIVE:
-        return Probe(NATIVE, True, False, "native was asked for")
     if asked is not None:
-        return _asked(asked)
+        return probe(asked) if asked == NATIVE else _asked(asked)
     last = None
     for name in names():
         last = _probes.get(name) or probe(name)

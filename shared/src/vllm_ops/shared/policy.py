@@ -131,6 +131,12 @@ def is_strict() -> bool:
     raise ValueError(f"{ENV_STRICT} must be 0 or 1, got {raw!r}")
 
 
+def settings() -> dict[str, str]:
+    """The environment variables that are set, for diagnostics."""
+    names = (ENV_CUSTOM_OPS, ENV_DEVICE, ENV_STRICT)
+    return {name: os.environ[name] for name in names if os.environ.get(name, "").strip()}
+
+
 @contextmanager
 def custom_ops(terms: Iterable[str]) -> Iterator[None]:
     """Enable and disable operators for the modules that are built in this block.

@@ -48,12 +48,18 @@ _OPS: Final = frozenset(
         "gelu_fast",
         "quick_gelu",
         "relu2",
+        "xielu",
         "rms_norm",
         "rms_norm_",
         "fused_add_rms_norm",
         "fused_add_rms_norm_",
+        "layer_norm",
+        "rms_norm_gated",
         "rotary_embedding",
         "rotary_embedding_",
+        "multimodal_rotary_embedding",
+        "apply_rotary_emb",
+        "qk_norm_rope",
     }
 )
 

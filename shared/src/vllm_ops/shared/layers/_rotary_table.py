@@ -111,8 +111,18 @@ class RotaryTable(CustomOp):
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        probe = state.pop(_PROBE)
         super().__setstate__(state)
+        self._restore_table()
+
+    def _copied(
+        self, duplicate: Callable[[dict[str, Any]], Any], memo: dict[int, Any] | None = None
+    ) -> Any:
+        new = super()._copied(duplicate, memo)
+        new._restore_table()
+        return new
+
+    def _restore_table(self) -> None:
+        """The table again, after a copy or unpickling that left it out."""
+        probe = self.__dict__.pop(_PROBE)
         if probe is not None:
             self._buffers[_TABLE] = shared_table(self._spec, probe.device)

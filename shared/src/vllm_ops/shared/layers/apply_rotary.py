@@ -10,6 +10,7 @@ from torch import Tensor
 
 from ..custom_op import CustomOp
 from ..ops import rotary as _ops
+from .mrope import MRotaryEmbedding
 from .rotary import RotaryEmbedding
 
 _Pair = tuple[Tensor, Tensor]
@@ -82,7 +83,7 @@ class QKNormRope(CustomOp):
         *,
         enabled: bool | None = None,
     ) -> None:
-        if type(rope).forward_native is not RotaryEmbedding.forward_native:
+        if not isinstance(rope, RotaryEmbedding) or isinstance(rope, MRotaryEmbedding):
             raise TypeError(
                 f"qk_norm_rope: rope must be a RotaryEmbedding, got {type(rope).__name__}"
             )

@@ -10,7 +10,7 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from .. import policy
+from .. import _oot
 from ..ops._checks import short
 from ..rope import RopeParameters, parse_rope_parameters
 from ..rope.fields import Fields
@@ -177,7 +177,7 @@ def _shared_layer(
         # Under a mode that makes fake tensors: nothing of it may reach code outside the mode.
         return layer(**arguments, device=device)
     device = probe.device
-    key = (layer, tuple(arguments.items()), dtype, device)
+    key = (_oot.resolve(layer), tuple(arguments.items()), dtype, device)
     with _lock:
         found = _layers.get(key)
         if isinstance(found, layer) and _is_as_new(found, device):
@@ -191,10 +191,8 @@ def _is_as_new(layer: RotaryTable, device: torch.device) -> bool:
     """Whether building the layer again would give the same.
 
     Not so if somebody has moved it, or if the policy now leads to another path.
+
+    Raises:
+        DispatchError: as building it would.
     """
-    decision = layer.decision
-    return (
-        layer.cos_sin_cache.device == device
-        and layer._decide() == decision
-        and not (decision.native and policy.is_strict())
-    )
+    return layer.cos_sin_cache.device == device and layer._decide() == layer.decision

@@ -77,6 +77,7 @@ def _original(fields: Fields, context: _Context) -> int:
 
 
 def _read_default(fields: Fields, context: _Context) -> RopeScaling:
+    fields.only("factor", 1.0)
     fields.ignore("original_max_position_embeddings")
     return RopeScaling()
 
@@ -268,7 +269,9 @@ def _select_layer(
             f"get_rope: rope_parameters holds one dictionary for each of "
             f"{', '.join(sorted(inner))}: layer_type must be one of them, got {layer_type!r}"
         )
-    return inner[layer_type]
+    # What stands beside the inner dictionaries counts for all of them.
+    beside = {key: value for key, value in parameters.items() if key not in inner}
+    return beside | dict(inner[layer_type])
 
 
 def _rope_type(values: Mapping[str, Any]) -> str:
