@@ -24,11 +24,11 @@ from typing import Any
 
 import smollm2
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
 from tqdm import tqdm
 from transformers.utils import logging
 from vllm_ops.shared import explain
 from vllm_ops.shared.integrations.transformers import PatchReport, patch_model
+from vllm_ops.shared.testing.calls import CountCalls
 
 PROMPT = "Explain in a few sentences why the sky is blue and why sunsets are red."
 
@@ -69,19 +69,6 @@ class Clock:
 
     def end(self) -> None:
         pass
-
-
-class CountCalls(TorchDispatchMode):
-    """Counts the calls of each vllm_ops operator."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func.namespace == "vllm_ops":
-            self.calls[func._schema.name.removeprefix("vllm_ops::")] += 1
-        return func(*args, **(kwargs or {}))
 
 
 def progress(total: int, what: str) -> tqdm:

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from .cell import LABELS, NOISE, OURS, PEERS, Result
-from .measure import ENOUGH
+from .measure import ENOUGH, FLOOR
 
 
 def machine() -> str:
@@ -87,7 +87,7 @@ def summary(results: Sequence[Result]) -> str:
     """Per peer: how many cells, the middle and the worst ratio; then every slower cell."""
     lines = ["", "ops against each peer, over all cells (ratios below 1: ops is faster)"]
     lines.append(f"{'':12}{'cells':>7}{'best':>8}{'median':>8}{'worst':>8}  worst cell")
-    for peer in (*PEERS, "copy"):
+    for peer in (*PEERS, FLOOR):
         ranked = sorted(_ratios(results, peer))
         if not ranked:
             continue

@@ -26,12 +26,14 @@ def has_kernel(op: str, device_type: str) -> bool:
 
 def implementation(module: CustomOp, device_type: str | None) -> str:
     """What a call of ``module`` with tensors of that device type runs: ``native``,
-    ``cpu kernel``, ``forward_cuda``, ..."""
+    ``cpu kernel``, ``forward_cuda``, ...; ``meta`` where nothing is computed."""
     decision = module.decision
     if decision.native:
         return decision.method.removeprefix("forward_")
     if decision.method != "forward_kernel":
         return decision.method
+    if device_type == "meta":
+        return "meta"
     if device_type is None or not all(has_kernel(op, device_type) for op in module.ops):
         return "native"
     return f"{device_type} kernel"

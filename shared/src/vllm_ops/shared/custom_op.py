@@ -6,12 +6,15 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from torch import nn
 
 from . import _lean_call, _oot, backends, policy
 from .decision import Change, Decision, DispatchError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Change", "CustomOp", "Decision", "DispatchError", "redispatch"]
 
@@ -49,8 +52,9 @@ class CustomOp(nn.Module):
     _forward_function: Callable[..., Any]
     _enabled_here: bool | None
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        return super().__new__(_oot.resolve(cls))
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        made: Self = super().__new__(_oot.resolve(cls))
+        return made
 
     def __init__(self, *, enabled: bool | None = None) -> None:
         """Choose the forward method.
@@ -69,7 +73,7 @@ class CustomOp(nn.Module):
                 f"got {enabled!r}"
             )
         super().__init__()
-        self._enabled_here = enabled
+        self.__dict__["_enabled_here"] = enabled
         self.dispatch_forward()
 
     @classmethod
@@ -236,7 +240,7 @@ class CustomOp(nn.Module):
         super().__setstate__(state)  # type: ignore[no-untyped-call]
         self.dispatch_forward()
 
-    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+    def __reduce__(self) -> tuple[Any, ...]:
         # A class that register_oot made exists in no module, so a pickle names the class it was
         # made from; unpickling asks for replacements again, as building does.
         return _oot.rebuild, (_oot.origin(type(self)),), self.__getstate__()
@@ -300,7 +304,8 @@ def redispatch(module: nn.Module) -> list[Change]:
     for path, op, after in found:
         before = op.decision
         op._bind(after)
-        if (before.method, before.device) != (after.method, after.device):
+        native_still = before.native and after.native
+        if before.method != after.method or (before.device != after.device and not native_still):
             changes.append(Change(path, op.name, before, after))
     return changes
 

@@ -117,10 +117,13 @@ def _examine(group: RopeGroup) -> None:
 def _example_pairs(group: RopeGroup) -> list[tuple[Tensor, Tensor]]:
     """Cosines and sines of a few positions, one pair for every layer type of the model."""
     rotary = copy.copy(group.rotary)
+    # Where memory is not allocated yet, any frequencies show how the cosines are laid out.
     vars(rotary)["_buffers"] = {
-        name: None if value is None else value.detach().to("cpu", copy=True)
+        name: _twin.random(*value.shape).abs()
+        if value.device.type == "meta"
+        else value.detach().to("cpu", copy=True)
         for name, value in rotary._buffers.items()
-        if value is None or value.device.type != "meta"
+        if value is not None
     }
     types = getattr(rotary, "rope_type", None)
     arguments = [{"layer_type": name} for name in types] if isinstance(types, dict) else [{}]

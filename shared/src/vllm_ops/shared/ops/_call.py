@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 
+from ._gradient import bump_versions, make_differentiable, mutated_places
+
 
 def arguments_error(
     check: Callable[..., None],
@@ -30,23 +32,6 @@ def arguments_error(
     return None
 
 
-def mutated_places(overload: torch._ops.OpOverload) -> tuple[int, ...]:
-    """The positions of the arguments that an operator writes into."""
-    return tuple(
-        place
-        for place, argument in enumerate(overload._schema.arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    )
-
-
-def bump_versions(args: tuple[Any, ...], places: tuple[int, ...]) -> None:
-    """Tell autograd that these arguments are about to be written: kernels write through raw
-    pointers, and a tensor that was saved for a backward pass must be found changed."""
-    for place in places:
-        if place < len(args) and args[place] is not None:
-            torch.autograd.graph.increment_version(args[place])
-
-
 def make_call(
     overload: torch._ops.OpOverload,
     native: Callable[..., Any],
@@ -60,7 +45,10 @@ def make_call(
     requires_grad = torch._C._any_requires_grad
     in_functorch = torch._C._are_functorch_transforms_active
     below_autograd = torch._C._AutoDispatchBelowAutograd
+    compiler = torch.compiler
     mutated = mutated_places(overload)
+    # In-place operators go through the dispatcher, whose autograd kernel refuses the call.
+    with_gradient = kernel if mutated else make_differentiable(kernel, native)
 
     def call(*args: Any) -> Any:
         try:
@@ -76,13 +64,16 @@ def make_call(
             raise
 
     def outside_inference(args: tuple[Any, ...]) -> Any:
+        if compiler._is_compiling_flag:
+            # Non-strict export runs this code; its graph must hold nothing but the operator.
+            return kernel(*args)
         if forward_ad._current_level >= 0 or in_functorch():
             # A kernel would drop forward-mode tangents, and the autograd functions that
             # torch.library makes refuse torch.func; the reference takes both.
             check(*args)
             return native(*args)
         if is_grad_enabled() and requires_grad(*args):
-            return kernel(*args)
+            return with_gradient(*args)
         # No gradient can be wanted, so the autograd wrapper is stepped over.
         if mutated:
             bump_versions(args, mutated)

@@ -7,6 +7,7 @@ fp32. Errors are counted in ulps of the output dtype, taken at the exact result.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -30,18 +31,22 @@ an ulp plus what fp32 adds, so only the fp32 part, below 1/1000 ulp, can differ.
 of some 10^5 errors is itself a sample: two correct orders of one sum differ in it by about a fifth
 of an ulp."""
 
-MEAN_SLACK = 0.002
-"""Share by which the mean error may exceed the reference's: the standard error of the mean of 10^5
-errors is 0.2 %."""
+LARGEST_SHARE = 0.05
+"""Share by which it may, for the tails: there an error of the argument of exp comes out multiplied
+by that argument, up to 88, and the largest is that of a few elements."""
+
+MEAN_SLACK = 0.005
+"""Share by which the mean error may exceed the reference's: the standard error of the mean of
+65,536 errors is 0.25 %."""
 
 SIGMAS = 5.0
 """Standard errors by which the signed means may exceed the reference's."""
 
-CHAIN_LARGEST_SLACK = 0.3
+CHAIN_LARGEST_SLACK = 0.1
 CHAIN_MEAN_SLACK = 0.03
-"""Shares, after a chain of applications. One flipped rounding changes every later one, so the two
-ends are different samples: the largest of 65,536 errors varies by a quarter between starts, the
-mean by 1 %, as errors within one row depend on each other."""
+"""Shares, after a chain of applications, of the mean over the rows of each row's largest error and
+of the mean error. One flipped rounding changes every later one, so the two ends are different
+samples, which between starts differ by up to 8 % and 1.5 %."""
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ class Errors:
 
     Attributes:
         largest: the largest magnitude.
+        row_largest: the mean over the rows of each row's largest magnitude.
         mean: the mean magnitude.
         bias: the mean with its sign.
         growth: the mean with the sign that makes too large a magnitude positive: a rounding towards
@@ -58,6 +64,7 @@ class Errors:
     """
 
     largest: float
+    row_largest: float
     mean: float
     bias: float
     growth: float
@@ -65,8 +72,8 @@ class Errors:
 
     def __str__(self) -> str:
         return (
-            f"largest {self.largest:.4f}, mean {self.mean:.5f}, signed mean {self.bias:+.6f}, "
-            f"in magnitude {self.growth:+.6f} ulp"
+            f"largest {self.largest:.4f} (of a row {self.row_largest:.4f}), mean {self.mean:.5f}, "
+            f"signed mean {self.bias:+.6f}, in magnitude {self.growth:+.6f} ulp"
         )
 
 
@@ -78,20 +85,29 @@ def ulp(exact: Tensor, dtype: torch.dtype, floor: float = 0.0) -> Tensor:
     return torch.ldexp(torch.full_like(exact, info.eps), exponent - 1)
 
 
-def errors(actual: Tensor, exact: Tensor, floor: float = 0.0) -> Errors:
-    """The errors of ``actual`` against fp64 ``exact`` over the elements where ``actual`` is
-    finite."""
+def errors(
+    actual: Tensor, exact: Tensor, floor: float = 0.0, dtype: torch.dtype | None = None
+) -> Errors:
+    """The errors of ``actual [rows, columns]`` against fp64 ``exact``; what isn't finite has none.
+
+    Rows are taken as independent of each other; there must be at least two. The ulps are those of
+    ``dtype``, by default that of ``actual``.
+    """
     here = torch.isfinite(actual) & torch.isfinite(exact)
-    exact = exact[here]
-    signed = (actual[here].double() - exact) / ulp(exact, actual.dtype, floor)
-    if signed.numel() < 2:
-        return Errors(0.0, 0.0, 0.0, 0.0, 0.0)
+    exact = torch.where(here, exact, 0.0)
+    signed = (torch.where(here, actual, 0).double() - exact) / ulp(
+        exact, dtype or actual.dtype, floor
+    )
+    grown = signed * exact.sign()
+    # An error of a row's mean square is an error of the whole row, so rows are what is independent.
+    per_row = torch.stack((signed.mean(-1).flatten(), grown.mean(-1).flatten()))
     return Errors(
         largest=signed.abs().max().item(),
+        row_largest=signed.abs().amax(-1).mean().item(),
         mean=signed.abs().mean().item(),
         bias=signed.mean().item(),
-        growth=(signed * exact.sign()).mean().item(),
-        noise=signed.pow(2).mean().sqrt().item() / signed.numel() ** 0.5,
+        growth=grown.mean().item(),
+        noise=per_row.std(dim=-1).max().item() / per_row.shape[-1] ** 0.5,
     )
 
 
@@ -103,12 +119,13 @@ def _double(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _judge(
-    what: str, kernel: Errors, native: Errors, largest_allowed: float, mean_slack: float
+    what: str, kernel: Errors, native: Errors, largest: tuple[str, float], mean_slack: float
 ) -> None:
+    which, largest_allowed = largest
     noise = SIGMAS * (kernel.noise**2 + native.noise**2) ** 0.5
     mean_allowed = native.mean * (1 + mean_slack) + 1e-6
     worse = []
-    if kernel.largest > largest_allowed:
+    if getattr(kernel, which) > largest_allowed:
         worse.append("largest error")
     if kernel.mean > mean_allowed:
         worse.append("mean error")
@@ -155,9 +172,15 @@ def check_accuracy(
             raise AssertionError(f"{what}: NaN or infinity in other places than native")
         floor = max(FLOOR[dtype], subject.floor)
         ours, theirs = errors(actual, exact, floor), errors(native, exact, floor)
-        _judge(what, ours, theirs, theirs.largest + LARGEST_SLACK[dtype], MEAN_SLACK)
+        largest = theirs.largest * (1 + LARGEST_SHARE) + LARGEST_SLACK[dtype]
+        _judge(what, ours, theirs, ("largest", largest), MEAN_SLACK)
         found.append((ours, theirs))
     return max(found, key=lambda pair: pair[0].largest)
+
+
+@functools.lru_cache(maxsize=1)
+def _exact_chain(subject: Subject, device: torch.device | str) -> Tensor:
+    return subject.chain(OPS[subject.op].native, torch.float64, device)
 
 
 def check_chain(
@@ -167,15 +190,19 @@ def check_chain(
     run: Run | None = None,
 ) -> tuple[Errors, Errors]:
     """The same after 72 applications, each added to what it was applied to, as in a deep model."""
-    op = OPS[subject.op]
-    start = subject.chain_start(dtype, device)
-    actual = subject.chain(run or op.overload, start, CHAIN_LENGTH)
-    native = subject.chain(op.native, start, CHAIN_LENGTH)
-    exact = subject.chain(op.native, start.double(), CHAIN_LENGTH)
+    native_run = OPS[subject.op].native
+    actual = subject.chain(run or OPS[subject.op].overload, dtype, device)
+    native = subject.chain(native_run, dtype, device)
+    exact = _exact_chain(subject, device)
     floor = exact.pow(2).mean().sqrt().item()
-    ours, theirs = errors(actual, exact, floor), errors(native, exact, floor)
-    largest = theirs.largest * (1 + CHAIN_LARGEST_SLACK)
-    _judge(f"{subject} {dtype} after {CHAIN_LENGTH}", ours, theirs, largest, CHAIN_MEAN_SLACK)
+    ours, theirs = errors(actual, exact, floor, dtype), errors(native, exact, floor, dtype)
+    _judge(
+        f"{subject} {dtype} after {CHAIN_LENGTH}",
+        ours,
+        theirs,
+        ("row_largest", theirs.row_largest * (1 + CHAIN_LARGEST_SLACK)),
+        CHAIN_MEAN_SLACK,
+    )
     return ours, theirs
 
 

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures: a clean environment, and a machine whose device packages the test decides."""
+
+from __future__ import annotations
+
+import pytest
+from vllm_ops.shared import policy
+
+from .helpers import Machine
+
+
+@pytest.fixture(autouse=True)
+def _clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (policy.ENV_CUSTOM_OPS, policy.ENV_DEVICE, policy.ENV_STRICT):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine without any device package; ``machine.install("cpu")`` adds one."""
+    return Machine(monkeypatch)
+
+
+@pytest.fixture
+def cpu(machine: Machine) -> Machine:
+    """A machine with the CPU package. The dispatcher runs what is registered: the real kernels
+    where the package is really there, the references elsewhere."""
+    machine.install("cpu")
+    return machine
