@@ -121,8 +121,8 @@ unary_kernel(const UnaryArgs args) {
   const int64_t chunks = args.cols / kWidth;
   float p = 0.0f, n = 0.0f;
   if constexpr (kOp == Unary::kXielu) {
-    p = softplus(load_any(args.alpha_p.data, args.alpha_p.dtype, 0));
-    n = args.a + softplus(load_any(args.alpha_n.data, args.alpha_n.dtype, 0));
+    p = softplus(load_one(args.alpha_p));
+    n = args.a + softplus(load_one(args.alpha_n));
   }
   for (int64_t row = block_x() * block_dim_y() + thread_y(); row < args.rows;
        row += grid_x() * block_dim_y()) {

@@ -67,14 +67,14 @@ struct AngleReader<Angles::kMultimodal> {
     row2 = table_row(args, load_position(args, 2 * tokens + token), rotary_dim);
   }
   VLLM_OPS_FN const float* row_of(const AngleArgs& args, int pair) const {
-    if (args.interleaved) {
-      const int turn = pair % 3;
-      if (turn == 1 && pair < 3 * args.section[1]) return row1;
-      if (turn == 2 && pair < 3 * args.section[2]) return row2;
-      return row0;
-    }
-    if (pair < args.section[0]) return row0;
-    return pair < args.section[0] + args.section[1] ? row1 : row2;
+    // Two questions and no early return: with returns clang indexes the three pointers in memory.
+    const int* section = args.section;
+    const bool second = args.interleaved ? pair % 3 == 1 && pair < 3 * section[1]
+                                         : pair >= section[0] && pair < section[0] + section[1];
+    const bool third =
+        args.interleaved ? pair % 3 == 2 && pair < 3 * section[2] : pair >= section[0] + section[1];
+    const float* row = second ? row1 : row0;
+    return third ? row2 : row;
   }
   template <int N>
   VLLM_OPS_FN void load(const AngleArgs& args, int pair, int half, float (&cos)[N],
@@ -103,11 +103,8 @@ struct AngleReader<Angles::kGiven> {
   template <int N>
   VLLM_OPS_FN void load(const AngleArgs& args, int pair, int, float (&cos)[N],
                         float (&sin)[N]) const {
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      cos[i] = load_any(args.cos.data, args.cos.dtype, cos_begin + pair + i);
-      sin[i] = load_any(args.sin.data, args.sin.dtype, sin_begin + pair + i);
-    }
+    load_any(args.cos.data, args.cos.dtype, cos_begin + pair, N, cos);
+    load_any(args.sin.data, args.sin.dtype, sin_begin + pair, N, sin);
   }
 };
 

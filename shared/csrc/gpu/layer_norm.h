@@ -46,74 +46,72 @@ VLLM_OPS_FN void normalise_chunk(float (&v)[kChunk<T>], float mean, float scale,
 
 template <class T, bool kVectors, bool kKeep>
 VLLM_OPS_KERNEL(kNormThreads)
-layer_norm_kernel(const LayerNormArgs args, const int threads) {
+layer_norm_kernel(const LayerNormArgs args, const int threads, const int64_t first) {
   constexpr int kWidth = kChunk<T>;
   const int group = thread_x() / threads, lane = thread_x() % threads;
   const int groups = block_dim_x() / threads;
-  for (int64_t base = block_x() * groups; base < args.rows; base += grid_x() * groups) {
-    const int64_t row = base + group;
-    const int chunks = row < args.rows ? chunks_of(args.cols, kWidth) : 0;
-    const T* x = static_cast<const T*>(args.x) + row_offset(args.x_rows, row);
-    T* out = static_cast<T*>(args.out) + row * args.cols;
-    float v[kWidth];
-    Words kept[kKept];
+  const int64_t row = first + block_x() * groups + group;
+  const int chunks = row < args.rows ? chunks_of(args.cols, kWidth) : 0;
+  const T* x = static_cast<const T*>(args.x) + row_offset(args.x_rows, row);
+  T* out = static_cast<T*>(args.out) + row * args.cols;
+  float v[kWidth];
+  Words kept[kKept];
 
-    float sum = 0.0f;
-    if constexpr (kKeep) {
+  float sum = 0.0f;
+  if constexpr (kKeep) {
 #pragma unroll
-      for (int k = 0; k < kKept; ++k) {
-        const int c = lane + k * threads;
-        if (c < chunks) kept[k] = load16(x + c * kWidth);
-      }
+    for (int k = 0; k < kKept; ++k) {
+      const int c = lane + k * threads;
+      if (c < chunks) kept[k] = load16(x + c * kWidth);
+    }
 #pragma unroll
-      for (int k = 0; k < kKept; ++k) {
-        if (lane + k * threads < chunks) {
-          Lanes<T>::unpack(kept[k], v);
-          sum = add_values<T>(sum, v);
-        }
-      }
-    } else {
-      for (int c = lane; c < chunks; c += threads) {
-        load_chunk<T, kVectors>(x, c, args.cols, v);
+    for (int k = 0; k < kKept; ++k) {
+      if (lane + k * threads < chunks) {
+        Lanes<T>::unpack(kept[k], v);
         sum = add_values<T>(sum, v);
       }
     }
-    const float mean = group_sum(sum, threads) / float(args.cols);
+  } else {
+    for (int c = lane; c < chunks; c += threads) {
+      load_chunk<T, kVectors>(x, c, args.cols, v);
+      sum = add_values<T>(sum, v);
+    }
+  }
+  const float mean = group_sum(sum, threads) / float(args.cols);
 
-    sum = 0.0f;
-    if constexpr (kKeep) {
+  sum = 0.0f;
+  if constexpr (kKeep) {
 #pragma unroll
-      for (int k = 0; k < kKept; ++k) {
-        const int c = lane + k * threads;
-        if (c < chunks) {
-          Lanes<T>::unpack(kept[k], v);
-          sum = add_deviations<T>(sum, v, mean, c, args.cols);
-        }
-      }
-    } else {
-      for (int c = lane; c < chunks; c += threads) {
-        load_chunk<T, kVectors>(x, c, args.cols, v);
+    for (int k = 0; k < kKept; ++k) {
+      const int c = lane + k * threads;
+      if (c < chunks) {
+        Lanes<T>::unpack(kept[k], v);
         sum = add_deviations<T>(sum, v, mean, c, args.cols);
       }
     }
-    const float scale = inverse_rms(group_sum(sum, threads), args.cols, args.eps);
+  } else {
+    for (int c = lane; c < chunks; c += threads) {
+      load_chunk<T, kVectors>(x, c, args.cols, v);
+      sum = add_deviations<T>(sum, v, mean, c, args.cols);
+    }
+  }
+  const float scale = inverse_rms(group_sum(sum, threads), args.cols, args.eps);
 
-    if constexpr (kKeep) {
+  if constexpr (kKeep) {
 #pragma unroll
-      for (int k = 0; k < kKept; ++k) {
-        const int c = lane + k * threads;
-        if (c < chunks) {
-          Lanes<T>::unpack(kept[k], v);
-          normalise_chunk<T, true>(v, mean, scale, args, c);
-          store_values(out + c * kWidth, v);
-        }
+    for (int k = 0; k < kKept; ++k) {
+      const int c = lane + k * threads;
+      if (c < chunks) {
+        Lanes<T>::unpack(kept[k], v);
+        normalise_chunk<T, true>(v, mean, scale, args, c);
+        store_values(out + c * kWidth, v);
       }
-    } else {
-      for (int c = lane; c < chunks; c += threads) {
-        load_chunk<T, kVectors>(x, c, args.cols, v);
-        normalise_chunk<T, kVectors>(v, mean, scale, args, c);
-        store_chunk<T, kVectors>(out, c, args.cols, v);
-      }
+    }
+  } else {
+    for (int c = lane; c < chunks; c += threads) {
+      load_chunk<T, kVectors>(x, c, args.cols, v);
+      normalise_chunk<T, kVectors>(v, mean, scale, args, c);
+      store_chunk<T, kVectors>(out, c, args.cols, v);
     }
   }
 }

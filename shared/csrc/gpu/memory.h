@@ -10,6 +10,7 @@ template <class T>
 constexpr int kChunk = 16 / sizeof(T);
 
 VLLM_OPS_FN float widen(float v) { return v; }
+VLLM_OPS_FN float widen(double v) { return float(v); }
 VLLM_OPS_FN float widen(Half v) { return half_to_float(v.bits); }
 VLLM_OPS_FN float widen(BFloat16 v) { return bits_to_float(uint32_t(v.bits) << 16); }
 
@@ -101,6 +102,13 @@ VLLM_OPS_FN void store_values(T* p, const float (&v)[N]) {
   }
 }
 
+// N values at p of which only the first `left` exist; zero for the others.
+template <class T, int N>
+VLLM_OPS_FN void load_existing(const T* p, int left, float (&v)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) v[i] = i < left ? widen(load1(p + i)) : 0.0f;
+}
+
 // Chunk `c` of a row of `cols` values, zero beyond the end. Which thread owns which chunk, and so
 // the order of a sum, is the same with vectors and without.
 template <class T, bool kVectors>
@@ -109,10 +117,7 @@ VLLM_OPS_FN void load_chunk(const T* row, int c, int cols, float (&v)[kChunk<T>]
   if constexpr (kVectors) {
     load_values(row + begin, v);
   } else {
-#pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) {
-      v[i] = begin + i < cols ? widen(load1(row + begin + i)) : 0.0f;
-    }
+    load_existing(row + begin, cols - begin, v);
   }
 }
 template <class T, bool kVectors>
@@ -128,18 +133,24 @@ VLLM_OPS_FN void store_chunk(T* row, int c, int cols, const float (&v)[kChunk<T>
   }
 }
 
-// One value of a tensor whose dtype is only known at run time.
-VLLM_OPS_FN float load_any(const void* data, DType dtype, int64_t i) {
+// Values of a tensor whose dtype is only known at run time: one branch for all of them.
+template <int N>
+VLLM_OPS_FN void load_any(const void* data, DType dtype, int64_t begin, int left, float (&v)[N]) {
   switch (dtype) {
     case DType::kFloat32:
-      return load1(static_cast<const float*>(data) + i);
+      return load_existing(static_cast<const float*>(data) + begin, left, v);
     case DType::kFloat16:
-      return widen(load1(static_cast<const Half*>(data) + i));
+      return load_existing(static_cast<const Half*>(data) + begin, left, v);
     case DType::kBFloat16:
-      return widen(load1(static_cast<const BFloat16*>(data) + i));
+      return load_existing(static_cast<const BFloat16*>(data) + begin, left, v);
     default:
-      return float(load1(static_cast<const double*>(data) + i));
+      return load_existing(static_cast<const double*>(data) + begin, left, v);
   }
+}
+VLLM_OPS_FN float load_one(const Param& param) {
+  float v[1];
+  load_any(param.data, param.dtype, 0, 1, v);
+  return v[0];
 }
 
 // The dtype that T is.
@@ -150,14 +161,16 @@ inline constexpr DType kDType<Half> = DType::kFloat16;
 template <>
 inline constexpr DType kDType<BFloat16> = DType::kBFloat16;
 
-// The chunk of a parameter that belongs to columns [begin, begin + kChunk<T>). Vectors where its
+// The chunk of a parameter that belongs to columns [begin, begin + kChunk<T>). With vectors its
 // dtype is T or fp32; the branch is the same for all threads.
 template <class T, bool kVectors>
 VLLM_OPS_FN void load_param(const Param& param, int64_t begin, int64_t cols,
                             float (&v)[kChunk<T>]) {
-  if (kVectors && param.dtype == kDType<T>) {
-    load_values(static_cast<const T*>(param.data) + begin, v);
-  } else if (kVectors && param.dtype == DType::kFloat32) {
+  if constexpr (kVectors) {
+    if (param.dtype == kDType<T>) {
+      load_values(static_cast<const T*>(param.data) + begin, v);
+      return;
+    }
     const float* p = static_cast<const float*>(param.data) + begin;
 #pragma unroll
     for (int half = 0; half < kChunk<T> / 4; ++half) {
@@ -167,10 +180,7 @@ VLLM_OPS_FN void load_param(const Param& param, int64_t begin, int64_t cols,
       for (int i = 0; i < 4; ++i) v[4 * half + i] = part[i];
     }
   } else {
-#pragma unroll
-    for (int i = 0; i < kChunk<T>; ++i) {
-      v[i] = begin + i < cols ? load_any(param.data, param.dtype, begin + i) : 0.0f;
-    }
+    load_any(param.data, param.dtype, begin, int(cols - begin), v);
   }
 }
 

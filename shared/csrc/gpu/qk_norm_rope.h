@@ -31,7 +31,7 @@ struct SharedHead {
 
 template <class T, bool kVectors>
 VLLM_OPS_KERNEL(kQkThreads)
-qk_norm_rope_kernel(const QkNormRopeArgs args) {
+qk_norm_rope_kernel(const QkNormRopeArgs args, const int64_t first) {
   constexpr int kWidth = kChunk<T>;
   VLLM_OPS_SHARED(T, normed, kQkThreads * kQkChunks * kWidth);
   const RotaryArgs& rotary = args.rotary;
@@ -45,27 +45,25 @@ qk_norm_rope_kernel(const QkNormRopeArgs args) {
                      is_key ? args.k_weight.dtype : args.q_weight.dtype},
                     args.weight_offset,
                     args.round_before_weight};
-  for (int64_t token = block_x(); token < rotary.tokens; token += grid_x()) {
-    const HeadAt<T> at(rotary, token, index);
-    float v[kWidth];
-    float sum = 0.0f;
-    for (int c = lane; c < chunks; c += threads) {
-      load_chunk<T, kVectors>(at.x, c, rotary.head_size, v);
-      sum = add_squares<T>(sum, v, c, rotary.head_size);
-    }
-    const float scale = inverse_rms(group_sum(sum, threads), rotary.head_size, args.eps);
-    for (int c = lane; c < chunks; c += threads) {
-      load_chunk<T, kVectors>(at.x, c, rotary.head_size, v);
-      scale_chunk<T, kVectors>(v, scale, by, c, rotary.head_size);
-      normed.store16(begin + c * kWidth, Lanes<T>::pack(v));
-    }
-    sync_block();
-    if (index < heads) {
-      AngleReader<Angles::kTable> reader;
-      reader.begin(rotary.angles, token, rotary.tokens, rotary.rotary_dim);
-      turn_head<T, kVectors>(rotary, SharedHead<T>{normed, begin}, at.out, reader, lane, threads);
-    }
-    sync_block();  // `normed` is written again for the next token
+  const int64_t token = first + block_x();
+  const HeadAt<T> at(rotary, token, index);
+  float v[kWidth];
+  float sum = 0.0f;
+  for (int c = lane; c < chunks; c += threads) {
+    load_chunk<T, kVectors>(at.x, c, rotary.head_size, v);
+    sum = add_squares<T>(sum, v, c, rotary.head_size);
+  }
+  const float scale = inverse_rms(group_sum(sum, threads), rotary.head_size, args.eps);
+  for (int c = lane; c < chunks; c += threads) {
+    load_chunk<T, kVectors>(at.x, c, rotary.head_size, v);
+    scale_chunk<T, kVectors>(v, scale, by, c, rotary.head_size);
+    normed.store16(begin + c * kWidth, Lanes<T>::pack(v));
+  }
+  sync_block();
+  if (index < heads) {
+    AngleReader<Angles::kTable> reader;
+    reader.begin(rotary.angles, token, rotary.tokens, rotary.rotary_dim);
+    turn_head<T, kVectors>(rotary, SharedHead<T>{normed, begin}, at.out, reader, lane, threads);
   }
 }
 

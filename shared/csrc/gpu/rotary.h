@@ -122,19 +122,16 @@ struct HeadAt {
 
 template <class T, Angles kSource, bool kVectors>
 VLLM_OPS_KERNEL(kRotaryThreads)
-rotary_kernel(const RotaryArgs args) {
+rotary_kernel(const RotaryArgs args, const int64_t first) {
   const int heads = args.query.count + args.key.count;
-  const int first = int(block_y()) * block_dim_y() + thread_y();
-  const int step = int(grid_y()) * block_dim_y();
-  for (int64_t token = block_x() * block_dim_z() + thread_z(); token < args.tokens;
-       token += grid_x() * block_dim_z()) {
-    AngleReader<kSource> reader;
-    reader.begin(args.angles, token, args.tokens, args.rotary_dim);
-    for (int index = first; index < heads; index += step) {
-      const HeadAt<T> at(args, token, index);
-      turn_head<T, kVectors>(args, GlobalHead<T>{at.x}, at.out, reader, thread_x(), block_dim_x());
-    }
-  }
+  const int index = int(block_y()) * block_dim_y() + thread_y();
+  const int64_t token = first + block_x() * block_dim_z() + thread_z();
+  if (token >= args.tokens) return;
+  AngleReader<kSource> reader;
+  reader.begin(args.angles, token, args.tokens, args.rotary_dim);
+  if (index >= heads) return;
+  const HeadAt<T> at(args, token, index);
+  turn_head<T, kVectors>(args, GlobalHead<T>{at.x}, at.out, reader, thread_x(), block_dim_x());
 }
 
 }  // namespace vllm_ops::gpu

@@ -211,7 +211,10 @@ inline bool aligned(const void* p, const Rows& rows, int64_t size) {
   return all;
 }
 // A parameter is read in vectors only where it is of x's dtype or fp32.
-inline bool aligned(const Param& param) { return param.data == nullptr || aligned(param.data); }
+inline bool aligned(const Param& param, DType x) {
+  return param.data == nullptr ||
+         (aligned(param.data) && (param.dtype == x || param.dtype == DType::kFloat32));
+}
 
 // A one-dimensional parameter, contiguous.
 inline Tensor contiguous_vector(const Tensor& t) {

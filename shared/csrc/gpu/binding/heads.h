@@ -54,8 +54,13 @@ inline void check_given_shape(const char* op, const Tensor& cos, const Tensor& x
        shape_text(cos));
 }
 
+constexpr int64_t kMaxHeads = 32767;
+
 inline int head_count(const Tensor& x, int64_t places, int64_t head_size) {
-  return int(x.dim() == places + 1 ? x.size(places) / head_size : x.size(places));
+  const int64_t count = x.dim() == places + 1 ? x.size(places) / head_size : x.size(places);
+  // Query and key together fit the second dimension of a grid, one head a block at the least.
+  if (count > kMaxHeads) fail("rotary: at most ", kMaxHeads, " heads, got ", count);
+  return int(count);
 }
 inline int64_t head_pitch(const Tensor& x, int64_t places, int64_t head_size) {
   return x.dim() == places + 1 ? head_size : x.stride(places);

@@ -47,7 +47,7 @@ gpu::RmsNormArgs rms_args(const Tensor& x, const Parameter& weight, double eps,
 
 void launch(const Call& call, gpu::RmsNormArgs& args, int64_t size) {
   args.vectors = aligned(args.cols, size) && aligned(args.x, args.x_rows, size) &&
-                 aligned(args.out, args.out_rows, size) && aligned(args.weight) &&
+                 aligned(args.out, args.out_rows, size) && aligned(args.weight, args.dtype) &&
                  (args.residual == nullptr || (aligned(args.residual, args.residual_rows, size) &&
                                                aligned(args.sum, args.sum_rows, size)));
   gpu::rms_norm(args, call.stream());
@@ -151,7 +151,7 @@ Tensor layer_norm(const Tensor x, const OptionalTensor weight, const OptionalTen
   args.rows = x.numel() / args.cols;
   args.eps = float(eps);
   args.vectors = aligned(args.cols, size) && aligned(args.x, in.rows, size) && aligned(args.out) &&
-                 aligned(args.weight) && aligned(args.bias);
+                 aligned(args.weight, args.dtype) && aligned(args.bias, args.dtype);
   gpu::layer_norm(args, call.stream());
   call.finish();
   return out;
@@ -196,7 +196,7 @@ Tensor rms_norm_gated(const Tensor x, const OptionalTensor gate, const OptionalT
   args.eps = float(eps);
   args.norm_before_gate = norm_before_gate;
   args.vectors = aligned(cols, size) && aligned(args.x, in.rows, size) && aligned(args.out) &&
-                 aligned(args.weight) && gate_vectors;
+                 aligned(args.weight, args.dtype) && gate_vectors;
   gpu::rms_norm_gated(args, call.stream());
   call.finish();
   return out;

@@ -221,8 +221,8 @@ std::tuple<Tensor, Tensor> qk_norm_rope(const Tensor positions, const Tensor que
   args.rotary.query = q.heads;
   args.rotary.key = k.heads;
   args.rotary.copy_rest = true;
-  args.rotary.vectors =
-      vectors(args.rotary) && aligned(q_scale.param()) && aligned(k_scale.param());
+  args.rotary.vectors = vectors(args.rotary) && aligned(q_scale.param(), args.rotary.dtype) &&
+                        aligned(k_scale.param(), args.rotary.dtype);
   args.q_weight = q_scale.param();
   args.k_weight = k_scale.param();
   args.eps = float(eps);

@@ -37,7 +37,20 @@ inline unsigned capped(int64_t blocks) {
   return unsigned(blocks < max_blocks() ? blocks : max_blocks());
 }
 
-// The second dimension of a grid.
-inline unsigned capped_y(int64_t blocks) { return unsigned(blocks < 65535 ? blocks : 65535); }
+// Calls run(first, blocks) for as many launches as `count` items need at `per_block` a block;
+// nearly always one. A loop in the kernel would keep every argument in registers across its passes.
+template <class Run>
+void in_launches(int64_t count, int64_t per_block, const Run& run) {
+  const int64_t most = max_blocks() * per_block;
+  for (int64_t first = 0; first < count; first += most) {
+    const int64_t items = count - first < most ? count - first : most;
+    run(first, unsigned(ceil_div(items, per_block)));
+  }
+}
+
+constexpr int kMaxGridY = 65535;
+inline unsigned capped_y(int64_t blocks) {
+  return unsigned(blocks < kMaxGridY ? blocks : kMaxGridY);
+}
 
 }  // namespace vllm_ops::gpu

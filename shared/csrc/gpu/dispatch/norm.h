@@ -23,10 +23,11 @@ RowShape row_shape(int cols, int chunk) {
 }
 
 template <class Args>
-void launch_rows(void (*kernel)(Args, int), const RowShape& shape, int groups, const Args& args,
+void launch_rows(void (*kernel)(Args, int, int64_t), const RowShape& shape, const Args& args,
                  Stream stream) {
-  const dim3 grid(capped(ceil_div(args.rows, shape.block / shape.threads)), capped_y(groups));
-  launch(kernel, grid, dim3(shape.block), stream, args, shape.threads);
+  in_launches(args.rows, shape.block / shape.threads, [&](int64_t first, unsigned blocks) {
+    launch(kernel, dim3(blocks), dim3(shape.block), stream, args, shape.threads, first);
+  });
 }
 
 template <class Tuning, class T, bool kAdd>
@@ -35,7 +36,7 @@ void launch_rms_norm_of(const RmsNormArgs& args, Stream stream) {
   const auto kernel = !args.vectors ? rms_norm_kernel<T, kAdd, false, false>
                       : shape.keep  ? rms_norm_kernel<T, kAdd, true, true>
                                     : rms_norm_kernel<T, kAdd, true, false>;
-  launch_rows(kernel, shape, 1, args, stream);
+  launch_rows(kernel, shape, args, stream);
 }
 
 template <class Tuning>
@@ -58,7 +59,7 @@ void launch_layer_norm(const LayerNormArgs& args, Stream stream) {
     const auto kernel = !args.vectors ? layer_norm_kernel<T, false, false>
                         : shape.keep  ? layer_norm_kernel<T, true, true>
                                       : layer_norm_kernel<T, true, false>;
-    launch_rows(kernel, shape, 1, args, stream);
+    launch_rows(kernel, shape, args, stream);
   });
 }
 
@@ -69,7 +70,13 @@ void launch_rms_norm_gated(const GatedNormArgs& args, Stream stream) {
     const RowShape shape = row_shape<Tuning>(args.cols, kChunk<T>);
     const auto kernel =
         args.vectors ? rms_norm_gated_kernel<T, true> : rms_norm_gated_kernel<T, false>;
-    launch_rows(kernel, shape, args.groups, args, stream);
+    in_launches(args.rows, shape.block / shape.threads, [&](int64_t first, unsigned blocks) {
+      for (int part = 0; part < args.groups; part += kMaxGridY) {
+        const int parts = args.groups - part < kMaxGridY ? args.groups - part : kMaxGridY;
+        launch(kernel, dim3(blocks, parts), dim3(shape.block), stream, args, shape.threads, first,
+               part);
+      }
+    });
   });
 }
 

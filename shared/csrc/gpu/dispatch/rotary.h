@@ -18,10 +18,11 @@ void launch_rotary_from(const RotaryArgs& args, Stream stream) {
   const int at_most = Tuning::kRotaryThreads / x;
   const int y = int(ceil_div(heads, ceil_div(heads, at_most)));
   const int z = Tuning::kRotaryThreads / (x * y);
-  const dim3 grid(capped(ceil_div(args.tokens, z)), capped_y(ceil_div(heads, y)));
   const auto kernel =
       args.vectors ? rotary_kernel<T, kSource, true> : rotary_kernel<T, kSource, false>;
-  launch(kernel, grid, dim3(x, y, z), stream, args);
+  in_launches(args.tokens, z, [&](int64_t first, unsigned blocks) {
+    launch(kernel, dim3(blocks, unsigned(ceil_div(heads, y))), dim3(x, y, z), stream, args, first);
+  });
 }
 
 template <class Tuning>
@@ -75,7 +76,8 @@ void launch_qk_norm_rope(const QkNormRopeArgs& args, Stream stream) {
       norm_heads<Tuning>(args, rotary.query, args.q_weight, stream);
       norm_heads<Tuning>(args, rotary.key, args.k_weight, stream);
       RotaryArgs in_place = rotary;
-      for (Heads* side : {&in_place.query, &in_place.key}) {
+      Heads* const sides[] = {&in_place.query, &in_place.key};
+      for (Heads* side : sides) {
         side->x = side->out;
         side->x_rows = side->out_rows;
         side->x_pitch = side->out_pitch;
@@ -84,10 +86,12 @@ void launch_qk_norm_rope(const QkNormRopeArgs& args, Stream stream) {
       return launch_rotary_from<Tuning, T, Angles::kTable>(in_place, stream);
     }
     const int y = kQkThreads / threads;
-    const dim3 grid(capped(rotary.tokens), capped_y(ceil_div(heads, y)));
     const auto kernel =
         rotary.vectors ? qk_norm_rope_kernel<T, true> : qk_norm_rope_kernel<T, false>;
-    launch(kernel, grid, dim3(threads, y), stream, args);
+    in_launches(rotary.tokens, 1, [&](int64_t first, unsigned blocks) {
+      const dim3 grid(blocks, unsigned(ceil_div(heads, y)));
+      launch(kernel, grid, dim3(threads, y), stream, args, first);
+    });
   });
 }
 
