@@ -47,8 +47,9 @@ FAULTS = (
     ),
     Fault(
         "a barrier that only some threads reach",
-        *("gpu/reduce.h", "sync_block();", "if (thread % warp == 0) sync_block();"),
+        *("gpu/reduce.h", "sync_block();", "if (thread != 0) sync_block();"),
         *(NORM, "reduction", ("divergence",)),
+        nth=1,
     ),
     Fault(
         "no barrier between the norm and the rotation",
@@ -101,10 +102,10 @@ def test_fault(fault, package, simt_folder, tmp_path):
     path = csrc / fault.file
     parts = path.read_text().split(fault.before)
     assert len(parts) > fault.nth + 1, f"{fault.before!r} is no longer in {fault.file}"
-    head, tail = fault.before.join(parts[: fault.nth + 1]), fault.before.join(
-        parts[fault.nth + 1 :]
+    cut = fault.nth + 1
+    path.write_text(
+        fault.before.join(parts[:cut]) + fault.after + fault.before.join(parts[cut:])
     )
-    path.write_text(head + fault.after + tail)
     library = simt.build(package, simt_folder, changed=simt.Changed(csrc, fault.sources))
     status, output = _run(library, fault.call)
     assert status == 3, output
