@@ -5,7 +5,8 @@ Importing this package initialises no device, starts no thread and reads no entr
 """
 
 from . import backends, functional, policy
-from .custom_op import CustomOp, Decision, DispatchError
+from .calls import count_calls
+from .custom_op import Change, CustomOp, Decision, DispatchError, redispatch
 from .explain import explain
 from .layers import *  # noqa: F403
 from .layers import __all__ as _layers
@@ -14,15 +15,18 @@ from .policy import custom_ops, device, strict
 __version__ = "0.1.0"
 
 __all__ = [  # noqa: PLE0604
+    "Change",
     "CustomOp",
     "Decision",
     "DispatchError",
     "backends",
+    "count_calls",
     "custom_ops",
     "device",
     "explain",
     "functional",
     "policy",
+    "redispatch",
     "strict",
     *_layers,
 ]

@@ -47,16 +47,20 @@ class OpPolicy:
         return name in self.enabled or (self.default and name not in self.disabled)
 
 
+_DEFAULT = OpPolicy()
+
+
 def suggest(name: str, known: Iterable[str]) -> str:
-    """``; did you mean 'rms_norm'?`` or nothing."""
+    """``; did you mean 'rms_norm'?`` where something is close, else a full stop."""
     close = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {close[0]!r}?" if close else ""
+    return f"; did you mean {close[0]!r}?" if close else "."
 
 
 def parse(terms: Iterable[str], known: Iterable[str], source: str) -> OpPolicy:
     """Read ``["none", "+silu_and_mul"]``.
 
     Raises:
+        TypeError: a term is no string.
         ValueError: a term is malformed, names no known operator, or contradicts another.
     """
     known = sorted(known)
@@ -64,7 +68,11 @@ def parse(terms: Iterable[str], known: Iterable[str], source: str) -> OpPolicy:
     enabled: set[str] = set()
     disabled: set[str] = set()
     for raw in terms:
+        if not isinstance(raw, str):
+            raise TypeError(f"{source}: expected strings, got {raw!r}")
         term = raw.strip()
+        if not term:
+            continue
         if term in ("all", "none"):
             if default is not None and default != (term == "all"):
                 raise ValueError(f"{source}: 'all' and 'none' contradict each other")
@@ -93,13 +101,17 @@ def _parse_env(value: str, known: frozenset[str]) -> OpPolicy:
     return parse(value.split(","), known, f"{ENV_CUSTOM_OPS}={value}")
 
 
-def current_ops(known: frozenset[str]) -> OpPolicy:
-    """The policy in force here and now."""
+def current_ops(known: Iterable[str]) -> OpPolicy:
+    """The policy in force here and now.
+
+    Args:
+        known: the registered names.
+    """
     policy = _custom_ops.get()
     if policy is not None:
         return policy
     value = os.environ.get(ENV_CUSTOM_OPS, "").strip()
-    return _parse_env(value, known) if value else OpPolicy()
+    return _parse_env(value, frozenset(known)) if value else _DEFAULT
 
 
 def current_device() -> str | None:
@@ -117,6 +129,12 @@ def is_strict() -> bool:
     if raw in ("1", "true", "on", "yes"):
         return True
     raise ValueError(f"{ENV_STRICT} must be 0 or 1, got {raw!r}")
+
+
+def settings() -> dict[str, str]:
+    """The environment variables that are set, for diagnostics."""
+    names = (ENV_CUSTOM_OPS, ENV_DEVICE, ENV_STRICT)
+    return {name: os.environ[name] for name in names if os.environ.get(name, "").strip()}
 
 
 @contextmanager

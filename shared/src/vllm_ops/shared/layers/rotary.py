@@ -1,26 +1,29 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rotary position embedding layers."""
+"""Rotary position embedding."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ..custom_op import CustomOp
 from ..ops import rotary as _ops
+from ..rope.scaling import RopeScaling
+from ._rotary_table import RotaryTable, rotary_spec
 
-_Turned = tuple[Tensor, Tensor | None]
+Turned = tuple[Tensor, Tensor | None]
 
-_rotary_embedding: Callable[..., _Turned] = _ops.rotary_embedding.call
-_rotary_embedding_native: Callable[..., _Turned] = _ops.rotary_embedding.checked_native
+_rotary_embedding: Callable[..., Turned] = _ops.rotary_embedding.call
+_rotary_embedding_native: Callable[..., Turned] = _ops.rotary_embedding.checked_native
 
 
 @CustomOp.register("rotary_embedding")
-class RotaryEmbedding(CustomOp):
-    """Rotary position embedding (arXiv:2104.09864).
+class RotaryEmbedding(RotaryTable):
+    """Rotary position embedding (arXiv:2104.09864), with any scaling of
+    :mod:`vllm_ops.shared.rope`. :func:`get_rope` builds it from a model's configuration.
 
     ``forward(positions, query, key=None)`` returns ``(query, key)`` turned, inputs untouched.
     ``positions`` is int32 or int64 of shape ``P``; query and key are ``P + [num_heads *
@@ -28,74 +31,81 @@ class RotaryEmbedding(CustomOp):
 
     Args:
         head_size: elements of a head.
-        rotary_dim: how many of them turn, an even number.
-        max_position: rows of the table.
-        base: of the geometric series of wavelengths.
+        rotary_dim: how many of them turn. Even, or odd and below ``head_size``: then one more turns
+            (full pairs), with exponents over the odd width, as in ``transformers``.
+        max_position: the model's ``max_position_embeddings``.
+        base: of the geometric series of wavelengths (``rope_theta``).
         is_neox_style: pairs ``(i, i + rotary_dim/2)`` if True (NeoX), ``(2i, 2i + 1)`` else
-        (GPT-J).
+            (GPT-J).
+        scaling: the scaling, none by default.
+        max_length: rows of the table, that is the longest sequence; by default as long as the
+            scaling allows.
+        device: of the table.
+
+    Raises:
+        ValueError: a size does not fit, or on the CPU a position is outside the table; on other
+            devices, where a check would cost a synchronisation, such a row is NaN.
+        TypeError: an input is not a tensor of a dtype that it can have.
     """
 
-    ops = ("rotary_embedding",)
-
-    cos_sin_cache: Tensor
+    ops: ClassVar[tuple[str, ...]] = ("rotary_embedding",)
 
     def __init__(
         self,
         head_size: int,
         rotary_dim: int,
         max_position: int,
-        base: float,
-        is_neox_style: bool,
+        base: float = 10000.0,
+        is_neox_style: bool = True,
         *,
+        scaling: RopeScaling | None = None,
+        max_length: int | None = None,
+        device: torch.device | str | None = None,
         enabled: bool | None = None,
     ) -> None:
-        super().__init__(enabled=enabled)
+        spec = rotary_spec(
+            self.name, head_size, rotary_dim, max_position, base, scaling, max_length
+        )
+        super().__init__(spec, device=device, enabled=enabled)
         self.head_size = head_size
-        self.rotary_dim = rotary_dim
+        self.rotary_dim = spec.rotary_dim
         self.max_position = max_position
-        self.base = base
+        self.max_length = spec.length
+        self.base = spec.base
         self.is_neox_style = is_neox_style
-        self.register_buffer("cos_sin_cache", self._table(), persistent=False)
+        self.scaling = spec.scaling
 
-    def _table(self) -> Tensor:
-        inverse = 1.0 / self.base ** (
-            torch.arange(0, self.rotary_dim, 2, dtype=torch.float32) / self.rotary_dim
+    def _turn(
+        self, op: Callable[..., Turned], positions: Tensor, query: Tensor, key: Tensor | None
+    ) -> Turned:
+        table = self._buffers["cos_sin_cache"]
+        try:
+            return op(positions, query, key, self.head_size, table, self.is_neox_style)
+        except ValueError:
+            table = self._table_elsewhere(query)
+            if table is None:
+                raise
+        return op(positions, query, key, self.head_size, table, self.is_neox_style)
+
+    def forward_native(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Turned:
+        return self._turn(_rotary_embedding_native, positions, query, key)
+
+    def forward_kernel(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Turned:
+        try:
+            return _rotary_embedding(
+                positions,
+                query,
+                key,
+                self.head_size,
+                self._buffers["cos_sin_cache"],
+                self.is_neox_style,
+            )
+        except ValueError:
+            return self._turn(_rotary_embedding, positions, query, key)
+
+    def extra_repr(self) -> str:
+        return (
+            f"head_size={self.head_size}, rotary_dim={self.rotary_dim}, "
+            f"{self.scaling.rope_type}, max_length={self.max_length}, base={self.base:g}, "
+            f"is_neox_style={self.is_neox_style}, {super().extra_repr()}"
         )
-        angles = torch.arange(self.max_position, dtype=torch.float32)[:, None] * inverse
-        return torch.cat((angles.cos(), angles.sin()), dim=-1)
-
-    def forward_native(
-        self, positions: Tensor, query: Tensor, key: Tensor | None = None
-    ) -> _Turned:
-        return _rotary_embedding_native(
-            positions,
-            query,
-            key,
-            self.head_size,
-            self._buffers["cos_sin_cache"],
-            self.is_neox_style,
-        )
-
-    def forward_kernel(
-        self, positions: Tensor, query: Tensor, key: Tensor | None = None
-    ) -> _Turned:
-        return _rotary_embedding(
-            positions,
-            query,
-            key,
-            self.head_size,
-            self._buffers["cos_sin_cache"],
-            self.is_neox_style,
-        )
-
-
-@functools.lru_cache(maxsize=64)
-def get_rope(
-    head_size: int,
-    rotary_dim: int,
-    max_position: int,
-    base: float = 10000.0,
-    is_neox_style: bool = True,
-) -> RotaryEmbedding:
-    """One shared RotaryEmbedding per configuration."""
-    return RotaryEmbedding(head_size, rotary_dim, max_position, base, is_neox_style)

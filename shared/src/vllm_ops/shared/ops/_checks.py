@@ -81,6 +81,12 @@ def same_dtype(op: str, name: str, value: Tensor, other: Tensor) -> None:
         raise TypeError(f"{op}: {name} must be {short(other.dtype)}, got {short(value.dtype)}")
 
 
+def epsilon(op: str, eps: Any) -> None:
+    number(op, "eps", eps)
+    if not eps >= 0:
+        raise ValueError(f"{op}: eps must not be negative, got {eps}")
+
+
 def vector(op: str, name: str, value: Any, elements: Any, of: str, other: Tensor) -> None:
     """An optional 1-D parameter such as a weight; its dtype may differ from the input's."""
     if value is None:

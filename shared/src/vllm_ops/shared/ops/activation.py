@@ -81,7 +81,7 @@ fatrelu_and_mul = define(
 )
 
 
-def _limit(op: str, limit: Any) -> None:
+def check_limit(op: str, limit: Any) -> None:
     check.number(op, "limit", limit)
     if not limit > 0:
         raise ValueError(f"{op}: limit must be above 0, got {limit}")
@@ -89,7 +89,7 @@ def _limit(op: str, limit: Any) -> None:
 
 def _check_silu_and_mul_with_clamp(x: Any, limit: Any) -> None:
     _gated("silu_and_mul_with_clamp", x)
-    _limit("silu_and_mul_with_clamp", limit)
+    check_limit("silu_and_mul_with_clamp", limit)
 
 
 silu_and_mul_with_clamp = define(
@@ -103,7 +103,7 @@ silu_and_mul_with_clamp = define(
 def _check_swigluoai_and_mul(x: Any, alpha: Any = 1.702, limit: Any = 7.0) -> None:
     _gated("swigluoai_and_mul", x)
     check.number("swigluoai_and_mul", "alpha", alpha)
-    _limit("swigluoai_and_mul", limit)
+    check_limit("swigluoai_and_mul", limit)
 
 
 swigluoai_and_mul = define(

@@ -12,17 +12,11 @@ from . import _checks as check
 from ._define import define
 
 
-def _eps(op: str, eps: Any) -> None:
-    check.number(op, "eps", eps)
-    if not eps >= 0:
-        raise ValueError(f"{op}: eps must not be negative, got {eps}")
-
-
 def _norm(op: str, x: Any, weight: Any, eps: Any) -> None:
     check.floating(op, "x", x)
     check.rank_at_least(op, "x", x, 1)
     check.vector(op, "weight", weight, x.shape[-1], "x", x)
-    _eps(op, eps)
+    check.epsilon(op, eps)
 
 
 def _rms(op: str, x: Any, weight: Any, eps: Any, variance_size: Any, weight_offset: Any) -> None:

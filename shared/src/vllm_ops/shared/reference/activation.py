@@ -55,7 +55,10 @@ def swigluoai_and_mul(x: Tensor, alpha: float = 1.702, limit: float = 7.0) -> Te
 
 
 def gelu(x: Tensor) -> Tensor:
-    return F.gelu(x)
+    """``x Phi(x)``, ``Phi(x) = erfc(-x / sqrt(2)) / 2``. The usual ``1 + erf`` cancels: in fp32 it
+    is 17 % off at -5, 45 bf16 ulps, and 0 below -5.6."""
+    wide = widen(x)
+    return (wide * (0.5 * torch.erfc(wide * -math.sqrt(0.5)))).to(x.dtype)
 
 
 def gelu_tanh(x: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 them."""
 
 from .cases import CASES, DTYPES, Case, cases
+from .conformance import Failure, Report, checks_of, run_conformance
 from .parity import check_parity, flat
 from .tolerances import ELEMENTWISE, NORM, Tolerance, assert_within, ulp_distance
 
@@ -12,10 +13,14 @@ __all__ = [
     "ELEMENTWISE",
     "NORM",
     "Case",
+    "Failure",
+    "Report",
     "Tolerance",
     "assert_within",
     "cases",
     "check_parity",
+    "checks_of",
     "flat",
+    "run_conformance",
     "ulp_distance",
 ]

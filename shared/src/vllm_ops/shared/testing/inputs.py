@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -12,11 +13,32 @@ LAYOUTS = ("contiguous", "sliced", "transposed", "expanded", "unaligned", "strid
 """
 contiguous    as allocated
 sliced        the first columns of a wider tensor, as from splitting a fused projection
-transposed    the two dimensions before the last swapped, as ``[B, S, H, D]`` seen as ``[B, H, S,
-D]`` expanded      the first dimension has stride 0
+transposed    ``[B, S, H, D]`` seen as ``[B, H, S, D]``: the two before the last swapped
+expanded      the first dimension has stride 0
 unaligned     starts one element past an allocation
 strided_last  the last dimension has stride 2
 """
+
+
+SPECIALS = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 88.5, -88.5, 1e4, -1e4)
+"""With the largest and the smallest numbers of a dtype, what :func:`specials` draws from."""
+
+
+def specials(
+    shape: Sequence[int], dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+) -> Tensor:
+    """Standard normal values, every third one replaced by infinity, NaN, zero, or an extreme of the
+    dtype."""
+    x = make(shape, torch.float64, "cpu", seed=seed)
+    info = torch.finfo(dtype)
+    drawn = torch.tensor(
+        (*SPECIALS, info.max, info.min, info.tiny, -info.tiny, info.smallest_normal / 4),
+        dtype=torch.float64,
+    )
+    generator = torch.Generator().manual_seed(seed + 1)
+    which = torch.randint(0, len(drawn), x.shape, generator=generator)
+    chosen = torch.randint(0, 3, x.shape, generator=generator) == 0
+    return torch.where(chosen, drawn[which], x).to(dtype).to(device)
 
 
 def make(

