@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..ops import OPS, Op
+from ..ops import OPS
+from ..ops._gradient import mutated_places
 from .cases import Case
 from .tolerances import assert_within
 
@@ -22,16 +23,6 @@ def flat(outputs: Any) -> list[Tensor]:
     return [value for value in outputs if value is not None]
 
 
-def written(op: Op) -> list[int]:
-    """The places of the arguments that an in-place operator writes to; none for the others."""
-    arguments = op.overload._schema.arguments
-    return [
-        place
-        for place, argument in enumerate(arguments)
-        if argument.alias_info is not None and argument.alias_info.is_write
-    ]
-
-
 def check_parity(case: Case, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
     """Raise AssertionError unless operator and reference agree by the contract.
 
@@ -42,7 +33,7 @@ def check_parity(case: Case, dtype: torch.dtype, device: torch.device | str = "c
     op = OPS[case.op]
     args, reference_args = case.args(dtype, device), case.args(dtype, device)
     before = [value.clone() if isinstance(value, Tensor) else value for value in args]
-    results = written(op)
+    results = mutated_places(op.overload)
     strides = [args[place].stride() for place in results]
     expected = flat(op.native(*reference_args)) + [reference_args[place] for place in results]
     fresh = flat(op.overload(*args))
