@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sessions of the GPU packages. No GPU is needed: the kernels are emulated, and what the compilers
-made of them is read from the objects. With a GPU the same cases run on it as well."""
+"""The sessions of the GPU packages. No GPU is needed: the kernels are emulated, and what the
+compilers made of them is read from the objects. With a GPU the same cases run on it as well."""
 
 from __future__ import annotations
 
@@ -44,7 +44,11 @@ def test(session: nox.Session, environment: Environment, name: str) -> None:
     GPU itself.
     """
     env = {"VLLM_OPS_GPU_PACKAGE": name, "VLLM_OPS_DEVICE": "native"}
-    compiled = (f"tests/gpu/test_{name}_objects.py", "tests/gpu/test_no_gpu.py", "tests/gpu/test_device.py")
+    compiled = (
+        f"tests/gpu/test_{name}_objects.py",
+        "tests/gpu/test_no_gpu.py",
+        "tests/gpu/test_device.py",
+    )
     others = [f"--ignore={path}" for path in compiled]
     other = "rocm" if name == "cuda" else "cuda"
     others.append(f"--ignore=tests/gpu/test_{other}_objects.py")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tests of the cuda and rocm packages.
 
-``VLLM_OPS_GPU_PACKAGE`` names the package. Its sources are compiled for the emulator and registered as
-the CPU kernels of this process, so these tests share no process with others. What looks into the
+``VLLM_OPS_GPU_PACKAGE`` names the package. Its sources are compiled for the emulator and registered
+as the CPU kernels of this process, so these tests share no process with others. What looks into the
 built libraries takes the installed package.
 """
 
@@ -20,9 +20,10 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "simt"))
 
-import build as simt  # noqa: E402
 from vllm_ops.shared import evidence, gpu_package  # noqa: E402
 from vllm_ops.shared.ops import native_fallback  # noqa: E402
+
+import build as simt  # noqa: E402
 
 PACKAGE = os.environ.get("VLLM_OPS_GPU_PACKAGE", "")
 FORWARD, BACKWARD, RANDOM = 0, 1, 2
@@ -37,7 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if PACKAGE not in ("cuda", "rocm"):
-        reason = "set VLLM_OPS_GPU_PACKAGE to cuda or rocm, as the sessions test-cuda and test-rocm do"
+        reason = "set VLLM_OPS_GPU_PACKAGE to cuda or rocm, as the nox sessions do"
         for item in items:
             item.add_marker(pytest.mark.skip(reason=reason))
 

@@ -97,8 +97,8 @@ def cuda_code(cuobjdump: str, library: str, target: str) -> dict[str, str]:
 
 
 def code_objects(library: str) -> Iterator[tuple[str, bytes]]:
-    """Target and code object of every offload bundle in a file: a magic word, the number of entries,
-    then offset, size and name of each."""
+    """Target and code object of every offload bundle in a file: a magic word, the number of
+    entries, then offset, size and name of each."""
     data = Path(library).read_bytes()
     magic = b"__CLANG_OFFLOAD_BUNDLE__"
     start = data.find(magic)

@@ -42,8 +42,8 @@ def test_compile(name, configure):
     """One node in a graph without a break, with the kernel behind it."""
     op = OPS[name]
     args = checks.small_case(op).args(torch.float32, "cpu")
-    torch._dynamo.reset()  # the lambdas of the other operators count as recompilations
-    compiled = torch.compile(lambda *a: op.overload(*a), backend="aot_eager", fullgraph=True)
+    torch._dynamo.reset()  # the other operators count as recompilations
+    compiled = torch.compile(op.overload, backend="aot_eager", fullgraph=True)
     for got, want in zip(
         checks.flat(compiled(*args)), checks.flat(op.overload(*args)), strict=True
     ):

@@ -26,7 +26,7 @@ def library(package) -> str:
 
 @pytest.fixture(scope="module")
 def cuobjdump() -> str:
-    """From the toolkit, or from PyPI's nvidia-cuda-cuobjdump, which needs its nvdisasm on the path."""
+    """From the toolkit, or PyPI's nvidia-cuda-cuobjdump, which needs its nvdisasm on the path."""
     packaged = Path(sysconfig.get_path("purelib")) / "nvidia" / "cu13" / "bin"
     os.environ["PATH"] = f"{packaged}{os.pathsep}{os.environ['PATH']}"
     found = objects.tool("cuobjdump")
@@ -48,12 +48,17 @@ def test_vector_accesses(library, cuobjdump, target):
     assert code.keys() >= kernels.keys()
     for symbol, kernel in kernels.items():
         assert not re.search(r"\b(LDL|STL)\b", code[symbol]), str(kernel)
-        wide = re.search(r"\bLDG\S*\.128\b", code[symbol]), re.search(r"\bSTG\S*\.128\b", code[symbol])
+        wide = (
+            re.search(r"\bLDG\S*\.128\b", code[symbol]),
+            re.search(r"\bSTG\S*\.128\b", code[symbol]),
+        )
         assert all(wide) == kernel.vectors, str(kernel)
 
 
 def test_ptx_for_what_comes_after(library, cuobjdump):
-    listed = subprocess.run([cuobjdump, "-lptx", library], capture_output=True, text=True, check=True)
+    listed = subprocess.run(
+        [cuobjdump, "-lptx", library], capture_output=True, text=True, check=True
+    )
     assert "sm_120" in listed.stdout
 
 

@@ -18,8 +18,11 @@ RUN = ROOT / "tests" / "simt" / "run_calls.py"
 
 @dataclass(frozen=True)
 class Fault:
-    """``before`` becomes ``after`` at its ``nth`` occurrence in ``file``; ``sources`` are recompiled,
-    ``call`` of run_calls.py is made, and the report must contain ``report``."""
+    """``before`` becomes ``after`` at its ``nth`` occurrence in ``file``.
+
+    ``sources`` are recompiled, ``call`` of run_calls.py is made, and the emulator's report must
+    contain one of ``report``.
+    """
 
     name: str
     file: str
@@ -103,9 +106,7 @@ def test_fault(fault, package, simt_folder, tmp_path):
     parts = path.read_text().split(fault.before)
     assert len(parts) > fault.nth + 1, f"{fault.before!r} is no longer in {fault.file}"
     cut = fault.nth + 1
-    path.write_text(
-        fault.before.join(parts[:cut]) + fault.after + fault.before.join(parts[cut:])
-    )
+    path.write_text(fault.before.join(parts[:cut]) + fault.after + fault.before.join(parts[cut:]))
     library = simt.build(package, simt_folder, changed=simt.Changed(csrc, fault.sources))
     status, output = _run(library, fault.call)
     assert status == 3, output

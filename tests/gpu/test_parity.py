@@ -16,8 +16,8 @@ from .conftest import BACKWARD, FORWARD, RANDOM
 
 CONFIGURATIONS = tuple(itertools.product((32, 64), (FORWARD, BACKWARD, RANDOM)))
 LARGE = 10_000
-"""Elements from which a case runs in one configuration a dtype, in turn, to save time: the large ones
-are 5x3420 and 2x3x3584, whose paths the small ones take as well."""
+"""Elements from which a case runs in one configuration a dtype, in turn, to save time: the large
+ones are 5x3420 and 2x3x3584, whose paths the small ones take as well."""
 
 _passed: dict[str, int] = defaultdict(int)
 
@@ -35,9 +35,7 @@ def _configurations(place: int, size: int, dtype: torch.dtype) -> tuple[tuple[in
 def test_parity(place, configure, request):
     case = CASES[place]
     size = max(
-        value.numel()
-        for value in case.args(torch.float32, "cpu")[:3]
-        if isinstance(value, Tensor)
+        value.numel() for value in case.args(torch.float32, "cpu")[:3] if isinstance(value, Tensor)
     )
     for dtype in DTYPES:
         for warp, order in _configurations(place, size, dtype):

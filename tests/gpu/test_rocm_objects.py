@@ -17,8 +17,8 @@ from .conftest import ROOT, simt
 
 TARGETS = ("gfx90a", "gfx942", "gfx1100", "gfx1201")
 REGISTERS = 128 * 512
-"""Vector registers of a block: at most 128 a thread where a block has 512 threads, which leaves room
-for two blocks a compute unit on every target."""
+"""Vector registers of a block: at most 128 a thread where a block has 512 threads, which leaves
+room for two blocks a compute unit on every target."""
 BITCODE = Path("/usr/lib/x86_64-linux-gnu/amdgcn/bitcode")
 CONTROLS = (
     "ocml",

@@ -46,7 +46,7 @@ def _sources(package: str) -> list[Path]:
 
 @dataclass(frozen=True)
 class Changed:
-    """A copy of shared/csrc with a change in it, and which sources see it: ``norm``, ``rotary``, ..."""
+    """A copy of shared/csrc with a change in it, and the sources that see it, by stem."""
 
     csrc: Path
     sources: frozenset[str]

@@ -91,8 +91,8 @@ class GpuPackage:
             torch.ops.load_library(self.library)
         except OSError as error:
             raise ImportError(
-                f"{self.distribution} {self.version()} cannot be loaded: it was built against torch "
-                f"{self.built('BUILT_AGAINST_TORCH') or 'of an unknown version'}, running is torch "
+                f"{self.distribution} {self.version()} cannot be loaded: it was built against "
+                f"torch {self.built('BUILT_AGAINST_TORCH') or 'unknown'}, running is torch "
                 f"{torch.__version__} ({error})"
             ) from error
         native_fallback.provide(OPS)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// In place of ROCm's header where only device code is compiled: what the launch files name on the host
-// side, declared and never defined.
+// In place of ROCm's header where only device code is compiled: what the launch files name on the
+// host side, declared and never defined.
 #pragma once
 
 #include <stddef.h>

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The references under names that a C++ kernel can call: ``torch.ops.vllm_ops_native.<name>``.
 
-A kernel that doesn't take a call after all, because of its dtype for instance, can't hand it back to
-the dispatcher, which would choose the same kernel again. It calls the reference here instead.
+A kernel that doesn't take a call after all, because of its dtype for instance, can't hand it back
+to the dispatcher, which would choose the same kernel again. It calls the reference here instead.
 """
 
 from __future__ import annotations
