@@ -7,11 +7,11 @@ import pytest
 from vllm_ops.shared import backends
 
 ENV_REQUIRE = "VLLM_OPS_REQUIRE"
-"""Comma-separated devices whose kernels must be there: a missing one fails instead of skipping."""
+"""Devices whose kernels must be there: a missing one fails instead of skipping."""
 
 
 def required(device):
-    return device in os.environ.get(ENV_REQUIRE, "").replace(" ", "").split(",")
+    return device in os.environ.get(ENV_REQUIRE, "").replace(",", " ").split()
 
 
 def need_kernel(op, device="cpu"):
