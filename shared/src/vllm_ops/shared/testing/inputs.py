@@ -39,7 +39,7 @@ def specials(
     """
     x = make(shape, torch.float64, "cpu", seed=seed)
     info = torch.finfo(dtype)
-    extremes = (info.tiny, -info.tiny, info.smallest_normal / 4)
+    extremes: tuple[float, ...] = (info.tiny, -info.tiny, info.smallest_normal / 4)
     if largest:
         extremes += (info.max, info.min)
     drawn = torch.tensor((*SPECIALS, *extremes), dtype=torch.float64)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..ops import OPS
-from ..ops._call import mutated_places
+from ..ops._gradient import mutated_places
 from .cases import Case
 from .tolerances import assert_within
 
