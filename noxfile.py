@@ -9,13 +9,13 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, skip_unless
+from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations")
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu")
 
 
 def with_packages(session: nox.Session, *devices: str) -> Environment:
@@ -91,6 +91,18 @@ def packaging(session: nox.Session) -> None:
     environment.pytest("tests/packaging", *session.posargs)
 
 
+@nox.session(name="test-cuda")
+def test_cuda(session: nox.Session) -> None:
+    """The CUDA kernels: emulated, compiled, and on a GPU where there is one."""
+    gpu.test(session, with_packages(session), "cuda")
+
+
+@nox.session(name="test-rocm")
+def test_rocm(session: nox.Session) -> None:
+    """The ROCm kernels: emulated, compiled, and on a GPU where there is one."""
+    gpu.test(session, with_packages(session), "rocm")
+
+
 @nox.session(default=False)
 def demo(session: nox.Session) -> None:
     """The main job: SmolLM2-135M with native and with fused layers, side by side."""
@@ -107,3 +119,15 @@ def wheels(session: nox.Session) -> None:
             *("python", "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps"),
             *("-w", "dist", folder),
         )
+
+
+@nox.session(name="build-cuda", default=False)
+def build_cuda(session: nox.Session) -> None:
+    """Build the wheel of cuda into dist/."""
+    gpu.build(session, with_packages(session), "cuda")
+
+
+@nox.session(name="build-rocm", default=False)
+def build_rocm(session: nox.Session) -> None:
+    """Build the wheel of rocm into dist/."""
+    gpu.build(session, with_packages(session), "rocm")

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from transformers.utils import logging
 from vllm_ops.shared import explain
 from vllm_ops.shared.integrations.transformers import PatchReport, patch_model
-from vllm_ops.shared.testing.calls import CountCalls
+from vllm_ops.shared.testing.op_calls import OpCalls
 
 PROMPT = "Explain in a few sentences why the sky is blue and why sunsets are red."
 
@@ -131,7 +131,7 @@ def side_by_side(
 
 def count_calls(model: Any, inputs: dict[str, torch.Tensor]) -> Counter[str]:
     """How often each operator is called for one token."""
-    with torch.inference_mode(), CountCalls() as counter:
+    with torch.inference_mode(), OpCalls() as counter:
         model(**inputs)
     return counter.calls
 

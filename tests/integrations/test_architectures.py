@@ -6,9 +6,8 @@ from collections import Counter
 
 import pytest
 import torch
+from helpers.models import SMALL, close, logits
 from vllm_ops.shared.integrations.transformers import patch_model, unpatch_model
-
-from .conftest import SMALL, close, logits
 
 # Architecture: how many layers of each operator are swapped in a model of two blocks. Rotary counts
 # the attention layers and the module that makes the table.
@@ -17,6 +16,7 @@ ARCHITECTURES = {
     "llama": FULL,
     "mistral": FULL,
     "ministral": FULL,
+    "ministral3": FULL,  # scales queries by their position
     "smollm3": FULL,
     "qwen2": FULL,
     "qwen3": FULL | {"rms_norm": 9},
@@ -53,7 +53,7 @@ def test_architecture(build, ids, architecture):
 def test_half_precision(build, architecture, dtype):
     """Fused is at least as near to fp32 arithmetic as the model's own code.
 
-    Of 48 random models and inputs the worst error was 1.034 times the model's own, and the mean 0.94.
+    Both round some hundred times, so chance decides over some per cent of the error: hence 1.1.
     """
     ids = torch.randint(3, 128, (4, 32), generator=torch.Generator().manual_seed(2))
     model = build(architecture, dtype)
@@ -103,19 +103,33 @@ def test_rope_types(build, rope):
         close(logits(model, x), want)
 
 
-def test_rotary_of_another_kind_is_left_alone(ids):
-    """Multimodal rotary has three rows of positions; the reason is in the report."""
+def test_rotary_of_another_kind_is_left_alone(build, ids):
+    """NanoChat turns the other way round; its norms are swapped all the same."""
+    model = build("nanochat")
+    before = logits(model, ids)
+    report = patch_model(model)
+    assert {row.op for row in report.swapped} == {"rms_norm"}
+    reasons = {row.reason for row in report.left if row.op == "rotary_embedding"}
+    assert len(reasons) == 1
+    assert "apply_rotary_pos_emb computes something else" in reasons.pop()
+    close(logits(model, ids), before)
+
+
+def test_three_rows_of_positions(ids):
+    """Multimodal positions: the model mixes its three rows before the table is made."""
     from transformers import AutoConfig, AutoModel
 
+    torch.manual_seed(0)
     rope = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]}
     config = AutoConfig.for_model("qwen2_5_vl_text", **SMALL, rope_parameters=rope)
-    model = AutoModel.from_config(config).eval()
-    with torch.no_grad():
-        before = model(ids).last_hidden_state
+    model = AutoModel.from_config(config, dtype=torch.float32).eval()
+    positions = torch.randint(0, 100, (3, *ids.shape), generator=torch.Generator().manual_seed(3))
+
+    def hidden():
+        with torch.no_grad():
+            return model(ids, position_ids=positions).last_hidden_state
+
+    before = hidden()
     report = patch_model(model)
-    left = [row for row in report.left if row.op == "rotary_embedding"]
-    assert len(left) == 3
-    assert len({row.reason for row in left}) == 1
-    assert not [row for row in report.swapped if row.op == "rotary_embedding"]
-    with torch.no_grad():
-        close(model(ids).last_hidden_state, before)
+    assert not report.left
+    close(hidden(), before)

@@ -7,11 +7,10 @@ import threading
 
 import pytest
 import torch
+from helpers.models import close, logits
 from torch import nn
 from vllm_ops.shared.integrations.transformers import patch_model, unpatch_model
-from vllm_ops.shared.testing.calls import CountCalls
-
-from .conftest import close, logits
+from vllm_ops.shared.testing.op_calls import OpCalls
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ def test_a_training_step_has_the_same_gradients(pair, ids, checkpointing):
 
 
 def test_kernels_run_without_no_grad(pair, ids):
-    with CountCalls() as counter:
+    with OpCalls() as counter:
         pair[1](ids)
     assert counter.calls == {"rms_norm": 5, "silu_and_mul": 2, "rotary_embedding": 2}
 
@@ -221,7 +220,7 @@ def test_hooks_of_accelerate_stay(build, ids):
     report = patch_model(model)
     assert not report.left
     assert {path for path, m in model.named_modules() if hasattr(m, "_hf_hook")} == hooked
-    with CountCalls() as counter:
+    with OpCalls() as counter:
         close(logits(model, ids), before)
     assert counter.calls["rms_norm"] == 5
     assert model.model.norm.weight.device.type == "meta"  # the hook gave the memory back

@@ -2,16 +2,16 @@
 """patch_model and unpatch_model: what they touch, what they report, what they refuse."""
 
 import copy
+import dataclasses
 import pickle
 
 import pytest
 import torch
+from helpers.models import close, logits
 from torch import nn
-from vllm_ops.shared import DispatchError, custom_ops, explain, policy
+from vllm_ops.shared import DispatchError, backends, custom_ops, explain, policy
 from vllm_ops.shared.integrations.transformers import patch_model, unpatch_model
-from vllm_ops.shared.testing.calls import CountCalls
-
-from .conftest import close, logits
+from vllm_ops.shared.testing.op_calls import OpCalls
 
 LAYERS = 2
 
@@ -37,7 +37,7 @@ def test_report_names_every_layer_and_its_path(build):
 def test_kernels_run(build, ids):
     model = build()
     patch_model(model)
-    with torch.no_grad(), CountCalls() as counter:
+    with torch.no_grad(), OpCalls() as counter:
         model(ids)
     assert counter.calls == {
         "rms_norm": 2 * LAYERS + 1,
@@ -120,7 +120,7 @@ def test_one_operator_alone(build, ids, op):
     before = logits(model, ids)
     with custom_ops(["none", f"+{op}"]):
         patch_model(model)
-    with CountCalls() as counter:
+    with OpCalls() as counter:
         close(logits(model, ids), before)
     assert set(counter.calls) == {op}
 
@@ -137,18 +137,19 @@ def test_rotary_and_attention_on_different_paths(build, ids, native):
     close(logits(model, ids), before)
 
 
-def test_strict_refuses_and_leaves_the_model_alone(build, ids):
+def test_strict_refuses_and_leaves_the_model_alone(build, ids, monkeypatch):
+    """Also where the layer without a kernel comes after many that were swapped."""
     model = build()
     before = logits(model, ids)
-    with (
-        custom_ops(["all", "-rotary_embedding"]),
-        policy.strict(),
-        pytest.raises(DispatchError, match="rotary_embedding"),
-    ):
-        patch_model(model)
+    found = backends.choose()
+    lacking = dataclasses.replace(found, ops=found.ops - {"rotary_embedding"})
+    with monkeypatch.context() as patch, policy.strict():
+        patch.setattr(backends, "choose", lambda: lacking)
+        with pytest.raises(DispatchError, match="no kernel for rotary_embedding"):
+            patch_model(model)
     assert not explain(model)
     assert torch.equal(logits(model, ids), before)
-    patch_model(model)
+    assert not patch_model(model).left
 
 
 @pytest.mark.parametrize("clone", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))])  # noqa: S301

@@ -3,6 +3,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from vllm_ops.shared import policy
 
@@ -27,3 +31,14 @@ def cpu(machine: Machine) -> Machine:
     where the package is really there, the references elsewhere."""
     machine.install("cpu")
     return machine
+
+
+@pytest.fixture(scope="session")
+def toy_site(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A directory for ``PYTHONPATH`` that the toy backend's distribution is installed in."""
+    site = tmp_path_factory.mktemp("site")
+    source = Path(__file__).parents[1] / "toy_backend"
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index"]
+    options = ["--no-build-isolation", "--disable-pip-version-check", "--target", str(site)]
+    subprocess.run([*pip, *options, str(source)], check=True, timeout=300)
+    return str(site)

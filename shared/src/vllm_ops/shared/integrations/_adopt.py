@@ -35,7 +35,7 @@ class Adopted(CustomOp):
     def forward_native(self, *args: Any, **kwargs: Any) -> Any:
         return self.original.forward(self, *args, **kwargs)
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         # The class is made at run time, so pickle cannot find it by name.
         kind = next(base for base in type(self).__mro__[1:] if issubclass(base, Adopted))
         return _blank, (kind, self.original), self.__getstate__()
@@ -64,8 +64,7 @@ def adopted_class(kind: type[Adopted], original: type[nn.Module]) -> type[Adopte
 
 
 def _blank(kind: type[Adopted], original: type[nn.Module]) -> Adopted:
-    made = adopted_class(kind, original)
-    return made.__new__(made)
+    return object.__new__(adopted_class(kind, original))
 
 
 def obstacle(module: nn.Module) -> str | None:
@@ -106,12 +105,12 @@ def adopt(module: nn.Module, kind: type[Adopted], **attributes: Any) -> Adopted:
     before = frozenset(vars(module))
     _change_class(module, adopted_class(kind, type(module)))
     made = cast(Adopted, module)
+    vars(made).update(attributes, _enabled_here=None, _added=())
     try:
-        vars(made).update(attributes, _enabled_here=None)
         made.dispatch_forward()
     finally:
-        made._added = tuple(name for name in vars(made) if name not in before)
-        if "_forward_method" not in vars(made):
+        made._added = tuple(vars(made).keys() - before)
+        if "decision" not in vars(made):
             release(made)
     return made
 
@@ -119,5 +118,5 @@ def adopt(module: nn.Module, kind: type[Adopted], **attributes: Any) -> Adopted:
 def release(module: Adopted) -> None:
     """Give ``module`` back the class that it had."""
     _change_class(module, module.original)
-    for name in ("_added", *vars(module)["_added"]):
+    for name in vars(module)["_added"]:
         vars(module).pop(name, None)

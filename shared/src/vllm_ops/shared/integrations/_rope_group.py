@@ -163,12 +163,20 @@ def _arguments(module: nn.Module, pair: tuple[Tensor, Tensor]) -> tuple[tuple[An
             if outputs is None
             else _twin.linear(_twin.SIZE, outputs, False, torch.float32, 2 * seed)
         )
-    other = _twin.twin(module, {}, children)
-    hidden = _twin.random(*pair[0].shape[:-1], _twin.SIZE, seed=99)
+    own = {n: None if p is None else _twin.random(*p.shape) for n, p in module._parameters.items()}
+    other = _twin.twin(module, own, children)
+    given = {
+        "hidden_states": _twin.random(*pair[0].shape[:-1], _twin.SIZE, seed=99),
+        PAIR: pair,
+        "attention_mask": None,
+        "position_ids": torch.arange(pair[0].shape[1], device="cpu")[None],
+    }
+    function = innermost(type(module).forward)
+    taken = inspect.signature(function).parameters if function else ()
     try:
         with torch.no_grad():
             rebind(type(module).forward, **{_rotary.FUNCTION: record})(
-                other, hidden_states=hidden, position_embeddings=pair, attention_mask=None
+                other, **{name: value for name, value in given.items() if name in taken}
             )
     except _Called as called:
         return called.call

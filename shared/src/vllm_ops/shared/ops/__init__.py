@@ -3,6 +3,16 @@
 gradients."""
 
 from . import activation, layernorm, rotary
-from ._define import NAMESPACE, OPS, Op
+from ._define import NAMESPACE, OPS, Op, library
+from ._register import register_kernel
 
-__all__ = ["NAMESPACE", "OPS", "Op", "activation", "layernorm", "rotary"]
+__all__ = [
+    "NAMESPACE",
+    "OPS",
+    "Op",
+    "activation",
+    "layernorm",
+    "library",
+    "register_kernel",
+    "rotary",
+]

@@ -22,7 +22,7 @@ NAMESPACE = "vllm_ops"
 _HOLDER = "_vllm_ops_library"
 
 
-def _library() -> torch.library.Library:
+def library() -> torch.library.Library:
     """The one library object of this process.
 
     It lives on the operator namespace rather than in this module, so that a module that is removed
@@ -32,8 +32,8 @@ def _library() -> torch.library.Library:
     holder = vars(torch.ops.vllm_ops)
     if _HOLDER not in holder:
         holder[_HOLDER] = torch.library.Library(NAMESPACE, "FRAGMENT")
-    library: torch.library.Library = holder[_HOLDER]
-    return library
+    found: torch.library.Library = holder[_HOLDER]
+    return found
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,12 @@ def _register(
             raise RuntimeError(str(wrong))
         return fake(*args)
 
-    library = _library()
-    library.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    library.impl(name, kernel, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"{NAMESPACE}::{name}", fake_kernel, lib=library)
+    registry = library()
+    registry.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    registry.impl(name, kernel, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"{NAMESPACE}::{name}", fake_kernel, lib=registry)
     overload = getattr(torch.ops.vllm_ops, name).default
     if differentiable:
-        register_gradient(f"{NAMESPACE}::{name}", native, library)
+        register_gradient(f"{NAMESPACE}::{name}", native, registry)
     else:
-        register_in_place(overload, library)
+        register_in_place(overload, registry)

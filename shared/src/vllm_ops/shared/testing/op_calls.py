@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from ..ops import NAMESPACE
 
 
-class CountCalls(TorchDispatchMode):
+class OpCalls(TorchDispatchMode):
     """Counts the calls of each operator below it, by name, in ``calls``."""
 
     def __init__(self) -> None:
