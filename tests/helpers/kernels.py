@@ -4,7 +4,7 @@
 import os
 
 import pytest
-from vllm_ops.shared import backends
+from vllm_ops.shared import backends, policy
 
 ENV_REQUIRE = "VLLM_OPS_REQUIRE"
 """Devices, separated by commas or spaces, whose kernels must be there: a missing one fails instead
@@ -17,6 +17,8 @@ def required(device):
 
 def need_kernel(op, device="cpu"):
     """Go on only if ``op`` has a kernel on ``device``; else skip, or fail where it is required."""
+    if policy.current_device() == backends.NATIVE:
+        pytest.skip("native was asked for")
     found = backends.probe(device)
     if op in found.ops:
         return
