@@ -4,6 +4,11 @@
 from vllm_ops.shared import backends
 
 
+def pytest_configure() -> None:
+    # Not left to the header, which pytest -q does not ask for: the kernels would not be loaded.
+    backends.choose()
+
+
 def pytest_report_header() -> str:
     found = backends.choose()
     path = f"{found.name} {found.version}" if found.usable else "native"
