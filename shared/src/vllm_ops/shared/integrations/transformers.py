@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from . import _mlp, _norm
+from . import _linear, _mlp, _norm
 from ._adopt import Adopted, adopt, obstacle, release
 from ._rope_group import find_groups
 
@@ -67,7 +67,8 @@ class PatchReport(list[PatchRow]):
 
 
 def patch_model(model: nn.Module) -> PatchReport:
-    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place.
+    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU without
+    half-precision instructions for torch to use, its linear layers in half precision as well.
 
     A swapped layer keeps its parameters, buffers, hooks and names, so ``state_dict``, tied weights,
     ``save_pretrained``, optimizers and adapters are not affected; only its class changes. Policies
@@ -91,7 +92,7 @@ def patch_model(model: nn.Module) -> PatchReport:
     patched = next((path for path, m in model.named_modules() if isinstance(m, Adopted)), None)
     if patched is not None:
         raise ValueError(f"patch_model: the model is patched already ({patched})")
-    plan = [*_plan_layers(model), *_plan_rotary(model)]
+    plan = [*_plan_layers(model), *_plan_rotary(model), *_plan_linear(model)]
     report = PatchReport()
     try:
         for step in plan:
@@ -169,4 +170,15 @@ def _plan_rotary(model: nn.Module) -> list[_Step]:
             _Step(path, module, op, kinds.get(path), {}, reason or "")
             for path, module in group.attention.items()
         ]
+    return plan
+
+
+def _plan_linear(model: nn.Module) -> list[_Step]:
+    """Linear layers in half precision, the head among them."""
+    plan = []
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear) and _linear.is_candidate(module):
+            reason = obstacle(module) or _linear.recognise(module)
+            kind = None if reason else _linear.FusedLinear
+            plan.append(_Step(path, module, "linear", kind, {}, reason or ""))
     return plan
