@@ -24,5 +24,10 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     Returns:
         ``[..., n]``.
+
+    Raises:
+        TypeError: an argument is not a floating point tensor, or not in the dtype of ``x``.
+        ValueError: ``weight`` does not have two dimensions; a size or a device does not fit; ``x``
+        has no dimension.
     """
     return _linear(x, weight, bias)
