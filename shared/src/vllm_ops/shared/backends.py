@@ -328,7 +328,8 @@ def _asked(name: str) -> Probe:
     if found is None:
         check_name(name, policy.ENV_DEVICE)
         found = probe(name)
-    if not found.usable and not found.broken and name not in _unusable_asked:
+    untold = not found.usable and not found.broken and name not in _unusable_asked
+    if untold and not policy.is_strict():
         _unusable_asked.add(name)
         warnings.warn(
             f"vllm_ops: the device {name!r} was asked for, but {found.reason}; "
