@@ -141,8 +141,8 @@ inline uint32_t floats_to_bfloat162(float low, float high) {
   return uint32_t(float_to_bfloat16(low)) | uint32_t(float_to_bfloat16(high)) << 16;
 }
 
-// Every device has its own last bit here; the C library's are within an ulp. Where xielu cancels, an
-// ulp of expm1 shows in fp16, so that one is rounded from double.
+// Every device has its own last bit here; the C library's are within an ulp. Where xielu cancels,
+// an ulp of expm1 shows in fp16, so that one is rounded from double.
 inline float expf_(float x) { return ::expf(x); }
 inline float erfcf_(float x) { return ::erfcf(x); }
 inline float expm1f_(float x) { return float(::expm1(double(x))); }
