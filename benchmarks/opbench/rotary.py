@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
+from vllm_ops.shared import layers
 
 from .layernorm import llama_rms_norm
 from .row import (
@@ -20,10 +21,12 @@ from .row import (
     Args,
     Contender,
     Row,
-    bits,
     tensor,
+    touch,
     weight,
 )
+
+_SIZES = (HEAD_SIZE, HEAD_SIZE, MAX_POSITION)
 
 SECTIONS = [16, 24, 24]
 """Pairs turned by time, height and width, as in Qwen2-VL with heads of 128."""
@@ -34,9 +37,7 @@ _Pair = tuple[Tensor, Tensor]
 @functools.cache
 def table() -> Tensor:
     """Cosines, then sines: ``[MAX_POSITION, HEAD_SIZE]`` in fp32, base 10,000."""
-    inverse = 10000.0 ** -(torch.arange(0, HEAD_SIZE, 2, dtype=torch.float64) / HEAD_SIZE)
-    angles = torch.arange(MAX_POSITION, dtype=torch.float64)[:, None] * inverse
-    return torch.cat((angles.cos(), angles.sin()), -1).float()
+    return layers.RotaryEmbedding(*_SIZES).cos_sin_cache
 
 
 @functools.lru_cache(maxsize=4)
@@ -184,14 +185,33 @@ def _for_wheel(positions: Tensor, q: Tensor, k: Tensor, size: int, _: Tensor, st
     return positions, q, k, size, _table_as(q.dtype), style
 
 
-def _layer(layers: Any, args: Args) -> Contender:
-    *_, head_size, cache, style = args
-    module = layers.RotaryEmbedding(head_size, cache.shape[1], MAX_POSITION, 10000.0, style)
-    return Contender(module, lambda *args: args[:3])
+def _first(count: int) -> Callable[..., Args]:
+    """The tensors that a layer is called with; the rest it was built with."""
+    return lambda *args: args[:count]
 
 
-def _no_layer(_: Any, __: Args) -> Contender:
-    raise AttributeError
+def _layer(style: bool) -> Callable[[Args], Contender]:
+    def build(_: Args) -> Contender:
+        return Contender(layers.RotaryEmbedding(*_SIZES, is_neox_style=style), _first(3))
+
+    return build
+
+
+def _multimodal_layer(interleaved: bool) -> Callable[[Args], Contender]:
+    def build(_: Args) -> Contender:
+        options = {"mrope_section": SECTIONS, "mrope_interleaved": interleaved}
+        return Contender(layers.MRotaryEmbedding(*_SIZES, **options), _first(3))
+
+    return build
+
+
+def _apply_layer(_: Args) -> Contender:
+    return Contender(layers.ApplyRotaryEmb(), _first(3))
+
+
+def _norm_layer(_: Args) -> Contender:
+    module = layers.QKNormRope(layers.RotaryEmbedding(*_SIZES), eps=EPS)
+    return Contender(module, lambda *args: (*args[:3], *args[4:6]))
 
 
 def _clone_qk(_: Tensor, q: Tensor, k: Tensor, *__: Any) -> _Pair:
@@ -203,8 +223,8 @@ def _gather_qk(_: Tensor, q: Tensor, k: Tensor, *__: Any) -> _Pair:
 
 
 def _touch_qk(_: Tensor, q: Tensor, k: Tensor, *__: Any) -> None:
-    bits(q).bitwise_not_()
-    bits(k).bitwise_not_()
+    touch(q)
+    touch(k)
 
 
 def rows() -> Iterator[Row]:
@@ -216,7 +236,7 @@ def rows() -> Iterator[Row]:
             inputs=inputs,
             eager=Contender(eager, _for_eager),
             traffic=Contender(_clone_qk),
-            layer=_layer,
+            layer=_layer(style),
             wheel=_wheel,
         )
         yield Row(
@@ -234,6 +254,7 @@ def rows() -> Iterator[Row]:
         inputs=functools.partial(_multimodal, False),
         eager=Contender(rotate_sections, _for_sections),
         traffic=Contender(_clone_qk),
+        layer=_multimodal_layer(False),
     )
     yield Row(
         op="multimodal_rotary_embedding",
@@ -241,16 +262,19 @@ def rows() -> Iterator[Row]:
         inputs=functools.partial(_multimodal, True),
         eager=Contender(rotate_interleaved, _for_interleaved),
         traffic=Contender(_clone_qk),
+        layer=_multimodal_layer(True),
     )
     yield Row(
         op="apply_rotary_emb",
         inputs=_one,
-        eager=Contender(rotate_one, lambda *args: args[:3]),
+        eager=Contender(rotate_one, _first(3)),
         traffic=Contender(lambda x, *_: x.clone()),
+        layer=_apply_layer,
     )
     yield Row(
         op="qk_norm_rope",
         inputs=_fused_qkv,
         eager=Contender(norm_and_rotate, _for_norm),
         traffic=Contender(_gather_qk),
+        layer=_norm_layer,
     )

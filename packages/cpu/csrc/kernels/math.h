@@ -108,20 +108,35 @@ VLLM_OPS_INLINE V exp(V x) {
   return scale_pow2(fma(k.r * k.r, expm1_tail(k.r), k.r) + Scalar<V>(1), k);
 }
 
-// e^x for a sum with 1: results below the smallest normal number are that number.
-template <class V>
-VLLM_OPS_INLINE V exp_normal(V x) {
+// e^(x + x_lo) for a sum with 1: what is below the smallest normal number may come out as that.
+template <bool kHasLow, class V>
+VLLM_OPS_INLINE V exp_normal_impl(V x, V x_lo) {
+  using S = Scalar<V>;
 #if defined(VLLM_OPS_AVX512)
-  return exp(x);
+  const V clamped = clamp_exp(x);
 #else
-  using T = ExpTraits<Scalar<V>>;
-  x = min_or_second(splat<V>(T::kMax), x);
-  x = max_or_second(splat<V>(Scalar<V>(T::kBias - 1) / -T::kLog2E), x);
-  const Reduced<V> k = reduce_ln2(x);
-  const V m = fma(k.r * k.r, expm1_tail(k.r), k.r) + Scalar<V>(1);
+  using T = ExpTraits<S>;
+  V clamped = min_or_second(splat<V>(T::kMax), x);
+  clamped = max_or_second(splat<V>(S(T::kBias - 1) / -T::kLog2E), clamped);
+#endif
+  Reduced<V> k = reduce_ln2(clamped);
+  // Where x was clamped, x_lo may be anything.
+  if constexpr (kHasLow) k.r = k.r + select(x == clamped, x_lo, V{});
+  const V m = fma(k.r * k.r, expm1_tail(k.r), k.r) + S(1);
+#if defined(VLLM_OPS_AVX512)
+  return scale_pow2(m, k);
+#else
   // Twice the mantissa and half the power, so that e^88.7 is not lost to an infinite 2^128.
   return (m + m) * pow2i<V>(k.n - 1);
 #endif
+}
+template <class V>
+VLLM_OPS_INLINE V exp_normal(V x) {
+  return exp_normal_impl<false>(x, x);
+}
+template <class V>
+VLLM_OPS_INLINE V exp_normal(V x, V x_lo) {
+  return exp_normal_impl<true>(x, x_lo);
 }
 
 // A number as a sum of two, the second one far smaller.
@@ -130,28 +145,22 @@ struct TwoSum {
   V hi, lo;
 };
 
-// 1 + e^x as a sum. The second part is meaningless if the first is infinite.
+// 1 + e as a sum, for e >= 0. The second part is meaningless if e is infinite.
 template <class V>
-VLLM_OPS_INLINE TwoSum<V> one_plus_exp(const TwoSum<V>& arg) {
-  using S = Scalar<V>;
-  using T = ExpTraits<S>;
-  V x = min_or_second(splat<V>(T::kMax), arg.hi);
-  x = max_or_second(splat<V>(S(T::kBias - 1) / -T::kLog2E), x);
-  Reduced<V> k = reduce_ln2(x);
-  // Where x was clamped, arg.lo may be anything.
-  k.r = k.r + select(x == arg.hi, arg.lo, V{});
-  const V t = fma(k.r * k.r, expm1_tail(k.r), k.r);
-  const V m = t + S(1);
-  const V m_lo = t - (m - S(1));
-#if defined(VLLM_OPS_AVX512)
-  const V e = scale_pow2(m, k), e_lo = scale_pow2(m_lo, k);
-#else
-  const V p = pow2i<V>(k.n - 1);
-  const V e = (m + m) * p, e_lo = (m_lo + m_lo) * p;
-#endif
-  const V hi = e + S(1);
-  const V back = hi - S(1);
-  return {hi, ((e - back) + (S(1) - (hi - back))) + e_lo};
+VLLM_OPS_INLINE TwoSum<V> one_plus(V e) {
+  const V one = splat<V>(1);
+  const V hi = e + one;
+  return {hi, min_or_second(e, one) - (hi - max_or_second(e, one))};
+}
+
+// 1 + e^x as a sum.
+template <class V>
+VLLM_OPS_INLINE TwoSum<V> one_plus_exp(V x) {
+  return one_plus(exp_normal(x));
+}
+template <class V>
+VLLM_OPS_INLINE TwoSum<V> one_plus_exp(const TwoSum<V>& x) {
+  return one_plus(exp_normal(x.hi, x.lo));
 }
 
 // a / (d.hi + d.lo), close to correctly rounded.
@@ -171,46 +180,42 @@ VLLM_OPS_INLINE V divide(V a, const TwoSum<V>& d) {
 #endif
 }
 
+// e^x = 2^n (1 + t + t_lo), where t_lo holds what the rounding of r and t lost. Results are left in
+// references: GCC moves the members of a returned struct of structs through memory.
 template <class V>
-VLLM_OPS_INLINE TwoSum<V> one_plus_exp(V x) {
-  return one_plus_exp(TwoSum<V>{x, V{}});
-}
-
-// e^x = 2^n (1 + t + t_lo), where t_lo holds what the rounding of r and t lost.
-template <class V>
-struct Expm1Parts {
-  V t, t_lo;
-  Reduced<V> k;
-};
-template <class V>
-VLLM_OPS_INLINE Expm1Parts<V> expm1_parts(V x) {
+VLLM_OPS_INLINE void expm1_parts(V x, V& t, V& t_lo, Reduced<V>& k) {
   using T = ExpTraits<Scalar<V>>;
   const V clamped = clamp_exp(x);
-  const Reduced<V> k = reduce_ln2(clamped);
+  k = reduce_ln2(clamped);
   const V r_exact = fma(k.nf, -T::kLn2Hi, clamped);
   const V r_lo = fma(k.nf, -T::kLn2Lo, r_exact - k.r);
   const V p = fma(k.r * k.r, expm1_tail(k.r), r_lo);
-  const V t = k.r + p;
-  return {t, p - (t - k.r), k};
+  t = k.r + p;
+  t_lo = p - (t - k.r);
 }
 
 // e^x - 1 within 0.6 ulp, as 2^n t + (2^n - 1). Half of it is computed and doubled, so that the
 // largest finite results survive.
 template <class V>
 VLLM_OPS_INLINE V expm1(V x) {
-  const Expm1Parts<V> e = expm1_parts(x);
-  const Reduced<V> less = {e.k.r, e.k.nf - Scalar<V>(1), e.k.n - 1};
-  const V half = scale_pow2(splat<V>(1), less);
-  const V sum = fma(e.t_lo, half, fma(e.t, half, half - Scalar<V>(0.5)));
+  V t, t_lo;
+  Reduced<V> k;
+  expm1_parts(x, t, t_lo, k);
+  k.nf = k.nf - Scalar<V>(1);
+  k.n = k.n - 1;
+  const V half = scale_pow2(splat<V>(1), k);
+  const V sum = fma(t_lo, half, fma(t, half, half - Scalar<V>(0.5)));
   return sum + sum;
 }
 
 // e^x - 1 - x, in the order in which the large terms cancel exactly.
 template <class V>
 VLLM_OPS_INLINE V expm1_minus(V x) {
-  const Expm1Parts<V> e = expm1_parts(x);
-  const V power = scale_pow2(splat<V>(1), e.k);
-  return ((power - Scalar<V>(1) - x) + e.t * power) + e.t_lo * power;
+  V t, t_lo;
+  Reduced<V> k;
+  expm1_parts(x, t, t_lo, k);
+  const V power = scale_pow2(splat<V>(1), k);
+  return ((power - Scalar<V>(1) - x) + t * power) + t_lo * power;
 }
 
 }  // namespace

@@ -143,12 +143,12 @@ void rms_norm_gated(const GatedNormArgs& g) {
 
 extern const NormTable VLLM_OPS_TABLE(norm);
 const NormTable VLLM_OPS_TABLE(norm) = {
-    {layer_norm<float>, layer_norm<BF16>, layer_norm<F16>, layer_norm<double>},
+    {layer_norm<float>, layer_norm<BF16Checked>, layer_norm<F16>, layer_norm<double>},
     {
-        {rms_norm_gated<float, float>, rms_norm_gated<BF16, BF16>, rms_norm_gated<F16, F16>,
+        {rms_norm_gated<float, float>, rms_norm_gated<BF16Checked, BF16>, rms_norm_gated<F16, F16>,
          rms_norm_gated<double, double>},
-        {rms_norm_gated<float, float>, rms_norm_gated<BF16, float>, rms_norm_gated<F16, float>,
-         rms_norm_gated<double, double>},
+        {rms_norm_gated<float, float>, rms_norm_gated<BF16Checked, float>,
+         rms_norm_gated<F16, float>, rms_norm_gated<double, double>},
     },
 };
 

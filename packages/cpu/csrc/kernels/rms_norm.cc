@@ -111,7 +111,8 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
         {kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, BF16>>,        \
          kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},       \
     {                                                                                          \
-      kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, float>>,          \
+      kernel<float, WithWeight<float, float>>,                                                 \
+          kernel<BF16Checked, WithWeight<BF16Checked, float>>,                                 \
           kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>>      \
     }                                                                                          \
   }

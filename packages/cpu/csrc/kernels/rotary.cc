@@ -102,8 +102,9 @@ void widen(const void* src, void* dst, int64_t n) {
 extern const RotaryTable VLLM_OPS_TABLE(rotary);
 const RotaryTable VLLM_OPS_TABLE(rotary) = {
     {
-        {rotary<float, false>, rotary<BF16, false>, rotary<F16, false>, rotary<double, false>},
-        {rotary<float, true>, rotary<BF16, true>, rotary<F16, true>, rotary<double, true>},
+        {rotary<float, false>, rotary<BF16Checked, false>, rotary<F16, false>,
+         rotary<double, false>},
+        {rotary<float, true>, rotary<BF16Checked, true>, rotary<F16, true>, rotary<double, true>},
     },
     {widen<float, float>, widen<BF16, float>, widen<F16, float>, widen<double, float>},
     {widen<float, double>, widen<BF16, double>, widen<F16, double>, widen<double, double>},

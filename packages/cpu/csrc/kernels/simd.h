@@ -121,15 +121,30 @@ template <class V>
 VLLM_OPS_INLINE V select(IntVec<V> mask, V yes, V no) {
   return mask ? yes : no;
 }
-// a if a < b else b, so that a NaN in a gives b and a NaN in b gives b.
+// a if a < b else b: a NaN on either side gives b. The x86 instructions do just that.
 template <class V>
 VLLM_OPS_INLINE V min_or_second(V a, V b) {
   return a < b ? a : b;
 }
+// a if a > b else b.
 template <class V>
 VLLM_OPS_INLINE V max_or_second(V a, V b) {
   return a > b ? a : b;
 }
+#if defined(__x86_64__)
+// GCC makes a compare and a blend of the expressions above.
+#if defined(VLLM_OPS_AVX512)
+#define VLLM_OPS_X86(name, suffix) _mm512_##name##_##suffix
+#elif defined(VLLM_OPS_AVX2)
+#define VLLM_OPS_X86(name, suffix) _mm256_##name##_##suffix
+#else
+#define VLLM_OPS_X86(name, suffix) _mm_##name##_##suffix
+#endif
+VLLM_OPS_INLINE VF min_or_second(VF a, VF b) { return VLLM_OPS_X86(min, ps)(a, b); }
+VLLM_OPS_INLINE VF max_or_second(VF a, VF b) { return VLLM_OPS_X86(max, ps)(a, b); }
+VLLM_OPS_INLINE VD min_or_second(VD a, VD b) { return VLLM_OPS_X86(min, pd)(a, b); }
+VLLM_OPS_INLINE VD max_or_second(VD a, VD b) { return VLLM_OPS_X86(max, pd)(a, b); }
+#endif
 
 // Two vectors: the unit of work. 16-bit dtypes fill one register with what widens to two, and two
 // independent chains hide latency for the others.

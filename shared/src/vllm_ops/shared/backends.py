@@ -18,12 +18,15 @@ import os
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
 from . import policy
 from .decision import DispatchError
+
+if TYPE_CHECKING:
+    import torch
 
 ENTRY_POINT_GROUP = "vllm_ops.backends"
 NATIVE = "native"
@@ -294,6 +297,19 @@ def load_library(path: str, *, package: str, torch_version: str) -> None:
             f"{package} was built with torch {torch_version}, this is torch {torch.__version__}: "
             f"{' '.join(str(error).split())}"
         ) from error
+
+
+def linear_path(name: str, dtype: torch.dtype) -> tuple[bool, str] | None:
+    """Whether a backend wants its kernel to run ``linear`` in this dtype, and why.
+
+    A backend whose kernel pays in some dtypes or on some machines only has a function
+    ``linear_path(dtype: str) -> (kernel, reason)``. None: it has not, so its kernel always runs.
+    """
+    ask = getattr(probe(name).backend, "linear_path", None)
+    if ask is None:
+        return None
+    kernel, reason = ask(str(dtype).removeprefix("torch."))
+    return bool(kernel), str(reason)
 
 
 def choose() -> Probe:

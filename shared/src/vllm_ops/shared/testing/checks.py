@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import backends
 from ..ops import OPS, Op
 from ..ops._gradient import mutated_places
 from .cases import Case, Device, cases
@@ -18,8 +19,21 @@ from .parity import flat
 INVARIANT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """fp64 is for oracles; the promise of equal bits is for the dtypes that models run in."""
 
+HALF = (torch.bfloat16, torch.float16)
+
 ROWS = frozenset({"x", "residual", "gate", "positions", "query", "key"})
 """The arguments that have a row per token in their first dimension."""
+
+
+def invariant_dtypes(op: Op) -> tuple[torch.dtype, ...]:
+    """The dtypes in which an operator's rows must not depend on each other.
+
+    A backend may leave ``linear`` to torch in some; torch's own changes with the number of rows.
+    """
+    if op.name != "linear":
+        return INVARIANT_DTYPES
+    paths = {dtype: backends.linear_path(backends.choose().name, dtype) for dtype in HALF}
+    return tuple(dtype for dtype, path in paths.items() if path is None or path[0])
 
 
 def argument_names(op: Op) -> list[str]:

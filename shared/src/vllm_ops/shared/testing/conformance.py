@@ -92,7 +92,7 @@ def checks_of(
         for dtype in dtypes:
             yield "parity", f"{case} {dtype}", _bind(check_parity, case, dtype, device)
     for case in checks.sliceable(op):
-        for dtype in set(dtypes).intersection(checks.INVARIANT_DTYPES):
+        for dtype in set(dtypes).intersection(checks.invariant_dtypes(op)):
             check = _bind(checks.check_batch_invariance, case, dtype, device)
             yield "rows", f"{case} {dtype}", check
     if op.in_place:

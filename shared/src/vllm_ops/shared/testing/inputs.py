@@ -25,16 +25,24 @@ SPECIALS = (0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 88.5, -88.5, 1e
 
 
 def specials(
-    shape: Sequence[int], dtype: torch.dtype, device: torch.device | str = "cpu", seed: int = 0
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    seed: int = 0,
+    largest: bool = True,
 ) -> Tensor:
     """Standard normal values, every third one replaced by infinity, NaN, zero, or an extreme of the
-    dtype."""
+    dtype.
+
+    Args:
+        largest: whether the extremes include the largest numbers.
+    """
     x = make(shape, torch.float64, "cpu", seed=seed)
     info = torch.finfo(dtype)
-    drawn = torch.tensor(
-        (*SPECIALS, info.max, info.min, info.tiny, -info.tiny, info.smallest_normal / 4),
-        dtype=torch.float64,
-    )
+    extremes: tuple[float, ...] = (info.tiny, -info.tiny, info.smallest_normal / 4)
+    if largest:
+        extremes += (info.max, info.min)
+    drawn = torch.tensor((*SPECIALS, *extremes), dtype=torch.float64)
     generator = torch.Generator().manual_seed(seed + 1)
     which = torch.randint(0, len(drawn), x.shape, generator=generator)
     chosen = torch.randint(0, 3, x.shape, generator=generator) == 0

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The references under names that a C++ kernel can call: ``torch.ops.vllm_ops_native.<name>``.
+
+A kernel that doesn't take a call after all, because of its dtype for instance, can't hand it back
+to the dispatcher, which would choose the same kernel again. It calls the reference here instead.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._define import OPS
+
+NAMESPACE = "vllm_ops_native"
+_HOLDER = "_vllm_ops_library"
+
+
+def _without_none(native: Callable[..., Any]) -> Callable[..., Any]:
+    """An empty tensor in place of None: the stable ABI can't take an optional output from the
+    dispatcher (torch 2.13)."""
+
+    def run(*args: Any) -> Any:
+        outputs = native(*args)
+        like = next(value for value in args if isinstance(value, Tensor))
+        return tuple(like.new_empty(0) if value is None else value for value in outputs)
+
+    return run
+
+
+def provide(names: Iterable[str]) -> None:
+    """Define the references of these operators. Again is harmless."""
+    holder = vars(torch.ops.vllm_ops_native)
+    library = holder.setdefault(_HOLDER, torch.library.Library(NAMESPACE, "FRAGMENT"))
+    for name in names:
+        if hasattr(torch.ops.vllm_ops_native, name):
+            continue
+        op = OPS[name]
+        schema = str(op.overload._schema).removeprefix("vllm_ops::")
+        arguments, returns = schema.rsplit(" -> ", 1)
+        plain = re.sub(r"Tensor\?", "Tensor", returns)
+        library.define(f"{arguments} -> {plain}")
+        native = op.native if plain == returns else _without_none(op.native)
+        library.impl(name, native, "CompositeExplicitAutograd")
