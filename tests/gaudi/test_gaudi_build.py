@@ -29,7 +29,7 @@ def get_lib_dir(): return {lib!r}
 
 def run(*command, **env):
     done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **env}
+        command, capture_output=True, text=True, check=False, env=emulation.environment(**env)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

@@ -236,3 +236,22 @@ def test_kernel_path_and_a_damaged_library(tmp_path):
     path, reason = said.splitlines()
     assert path == f"{tmp_path}/libvllm_ops_gaudi_tpc.so:/other.so"
     assert "libvllm_ops_gaudi_ops.so cannot be loaded into torch" in reason
+
+
+ANNOUNCE = """
+import os, pathlib
+from vllm_ops.gaudi import _tpc
+_tpc.folder = lambda: pathlib.Path(os.environ["LIBRARIES"])
+for _tpc.VENDOR in (_tpc.folder() / "absent.so", _tpc.folder() / "vendor.so"):
+    _tpc.announce()
+    print(os.environ.get("GC_KERNEL_PATH"), _tpc._left_out)
+"""
+
+
+def test_kernel_path_never_hides_the_vendors_library(tmp_path):
+    """Without the variable, Habana's library must be found beside ours, or ours is left out."""
+    for name in ("libvllm_ops_gaudi_tpc.so", "libvllm_ops_gaudi_ops.so", "vendor.so"):
+        (tmp_path / name).touch()
+    absent, present = start(tmp_path, ANNOUNCE, LIBRARIES=str(tmp_path)).splitlines()
+    assert absent.startswith("None GC_KERNEL_PATH is not set, and Habana's own library is not at")
+    assert present == f"{tmp_path}/libvllm_ops_gaudi_tpc.so:{tmp_path}/vendor.so None"

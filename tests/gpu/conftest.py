@@ -20,10 +20,9 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "simt"))
 
+import build as simt  # noqa: E402
 from vllm_ops.shared import evidence, gpu_package  # noqa: E402
 from vllm_ops.shared.ops import native_fallback  # noqa: E402
-
-import build as simt  # noqa: E402
 
 PACKAGE = os.environ.get("VLLM_OPS_GPU_PACKAGE", "")
 FORWARD, BACKWARD, RANDOM = 0, 1, 2

@@ -61,9 +61,10 @@ class Kernel:
 
 
 def kernel_name(symbol: str) -> str:
-    for match in re.finditer(r"(?<=\d)[a-z]\w*?_kernel(?=I)", symbol):
-        return match.group()
-    raise ValueError(f"{symbol} is no kernel of ours")
+    match = re.search(r"3gpu\d+([a-z_]+_kernel)I", symbol)
+    if match is None:
+        raise ValueError(f"{symbol} is no kernel of ours")
+    return match.group(1)
 
 
 def tool(*names: str) -> str | None:

@@ -80,9 +80,10 @@ def test_covered_architectures(package):
 
 def test_the_message_names_the_architecture(package, monkeypatch):
     module = importlib.import_module(f"vllm_ops.{package}")
+    built = "sm_75 sm_80" if package == "cuda" else "gfx90a gfx942"
     monkeypatch.setattr(gpu_package.GpuPackage, "missing", lambda self: "")
     monkeypatch.setattr(gpu_package.GpuPackage, "version", lambda self: "0.1.0")
-    monkeypatch.setattr(gpu_package.GpuPackage, "built", lambda self, what: "sm_75 gfx942")
+    monkeypatch.setattr(gpu_package.GpuPackage, "built", lambda self, what: built)
     monkeypatch.setattr(torch.version, "cuda" if package == "cuda" else "hip", "13.0")
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "a GPU")
@@ -95,4 +96,4 @@ def test_the_message_names_the_architecture(package, monkeypatch):
     usable, reason = module.available()
     assert not usable
     found = "sm_61" if package == "cuda" else "gfx1030"
-    assert reason == (f"a GPU is {found}, and vllm-ops-{package} 0.1.0 was built for sm_75 gfx942")
+    assert reason == (f"a GPU is {found}, and vllm-ops-{package} 0.1.0 was built for {built}")

@@ -7,7 +7,8 @@ import pytest
 from vllm_ops.shared import backends, policy
 
 ENV_REQUIRE = "VLLM_OPS_REQUIRE"
-"""Devices whose kernels must be there: a missing one fails instead of skipping."""
+"""Devices, separated by commas or spaces, whose kernels must be there: a missing one fails instead
+of skipping."""
 
 
 def required(device):

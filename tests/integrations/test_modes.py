@@ -151,40 +151,6 @@ def test_forward_hooks_still_run(build, ids):
     assert sorted(seen) == ["input_layernorm", "mlp", "self_attn"]
 
 
-def test_hooks_on_projections_still_run(pair, ids):
-    seen = []
-    for model in pair:
-        model.model.layers[0].mlp.gate_proj.register_forward_hook(lambda *_: seen.append(1))
-    close(logits(pair[1], ids), logits(pair[0], ids))
-    assert len(seen) == 2
-
-
-class Doubled(nn.Module):
-    """Stands for an adapter or a quantised layer in place of a Linear."""
-
-    def __init__(self, base):
-        super().__init__()
-        self.base = base
-        self.weight = base.weight
-
-    def forward(self, x):
-        return 2 * self.base(x)
-
-
-def test_replaced_projections_are_called(pair, ids):
-    for model in pair:
-        mlp = model.model.layers[0].mlp
-        mlp.up_proj = Doubled(mlp.up_proj)
-    close(logits(pair[1], ids), logits(pair[0], ids))
-
-
-def test_projections_with_bias(build, ids):
-    model = build(mlp_bias=True, attention_bias=True)
-    before = logits(model, ids)
-    patch_model(model)
-    close(logits(model, ids), before)
-
-
 def test_a_forward_replaced_on_the_instance_is_left_alone(build, ids):
     model = build()
     norm = model.model.norm

@@ -378,9 +378,9 @@ def test_construction_of_1000_modules_takes_less_than_50_ms(cpu: Machine) -> Non
     finally:
         gc.enable()
     ours, theirs = (min(times) * 1e3 for times in zip(*pairs, strict=True))
-    # 35 ms on a quiet 2-core AMD EPYC, where nn.RMSNorm takes 29. Where others share its caches
-    # and hyper-threads everything takes longer, so then the bound is on the ratio.
-    assert ours < max(50, 50 / 29 * theirs), f"{ours:.1f} ms, nn.RMSNorm {theirs:.1f} ms"
+    # 14 ms on a 2-core AMD EPYC, where nn.RMSNorm takes 13. On a machine whose caches and cores
+    # others use everything takes longer, so then the bound is on the ratio.
+    assert ours < max(50, 1.5 * theirs), f"{ours:.1f} ms, nn.RMSNorm {theirs:.1f} ms"
 
 
 def test_extra_repr_shows_the_path(cpu: Machine) -> None:

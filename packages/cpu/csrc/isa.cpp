@@ -7,14 +7,18 @@
 
 namespace vllm_ops {
 
-#define VLLM_OPS_DECLARE_TIER(tier)                                                      \
-  extern const ActivationTable activation_table_##tier;                                  \
-  extern const RmsNormTable rms_norm_table_##tier;                                       \
-  extern const NormTable norm_table_##tier;                                              \
-  extern const RotaryTable rotary_table_##tier;                                          \
-  static const KernelTable tier##_kernels = {#tier, &activation_table_##tier,            \
-                                             &rms_norm_table_##tier, &norm_table_##tier, \
-                                             &rotary_table_##tier};
+#define VLLM_OPS_DECLARE_TIER(tier)                                    \
+  extern const ActivationTable activation_table_##tier;                \
+  extern const RmsNormTable rms_norm_table_##tier;                     \
+  extern const NormTable norm_table_##tier;                            \
+  extern const RotaryTable rotary_table_##tier;                        \
+  extern const LinearTable linear_table_##tier;                        \
+  static const KernelTable tier##_kernels = {#tier,                    \
+                                             &activation_table_##tier, \
+                                             &rms_norm_table_##tier,   \
+                                             &norm_table_##tier,       \
+                                             &rotary_table_##tier,     \
+                                             &linear_table_##tier};
 
 VLLM_OPS_DECLARE_TIER(baseline)
 #ifdef VLLM_OPS_X86_TIERS

@@ -9,6 +9,7 @@ namespace vllm_ops {
 using Library = torch::stable::detail::StableLibrary;
 
 void register_activation(Library& m);
+void register_linear(Library& m);
 void register_rms_norm(Library& m);
 void register_norm(Library& m);
 void register_rotary(Library& m);

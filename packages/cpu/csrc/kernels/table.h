@@ -131,6 +131,49 @@ using RotaryFn = void (*)(const RotaryArgs&);
 // dst[i] = src[i] in the accumulation type of another dtype.
 using WidenFn = void (*)(const void* src, void* dst, int64_t n);
 
+// Output channels that a linear kernel computes in one call, at most.
+constexpr int kLinearChannels = 32;
+
+// One row of x, widened to fp32 and cut into chunks of `chunk` elements: chunk c of all rows starts
+// at `to + c * chunk * rows`, rows one after the other, the last chunk filled up to a whole step.
+struct LinearPackArgs {
+  const void* x;
+  int64_t x_step;  // from element to element
+  int64_t k;
+  int64_t chunk;  // a multiple of the table's step
+  int64_t rows;
+  int64_t row;
+  float* to;
+};
+using LinearPackFn = void (*)(const LinearPackArgs&);
+
+// out[rows, channels] = round(x[rows, k] weight[channels, k]^T + bias[channels])
+struct LinearArgs {
+  const void* weight;
+  int64_t weight_stride;  // from channel to channel
+  int64_t weight_step;    // from element to element; other than 1 only with `wide`
+  int64_t next;           // from `weight` to the weights that this thread reads next
+  const float* x;         // packed
+  int64_t rows;
+  int64_t k;
+  int64_t chunk;
+  int64_t channels;
+  const void* bias;  // may be null
+  int64_t bias_stride;
+  void* out;
+  int64_t out_stride;
+  float* wide;  // channels * chunk elements for the widened weight; null: widened in registers
+  void* sums;   // rows * kLinearChannels vectors
+};
+using LinearFn = void (*)(const LinearArgs&);
+
+struct LinearTable {
+  int step;          // k is padded to a multiple of this
+  int vector_bytes;  // of the accumulators in LinearArgs::sums
+  LinearPackFn pack[kNumDTypes];
+  LinearFn linear[kNumDTypes];  // null for fp32 and fp64
+};
+
 struct ActivationTable {
   ElementwiseFn gated[kNumGatedOps][kNumDTypes];
   ElementwiseFn unary[kNumUnaryOps][kNumDTypes];
@@ -155,6 +198,7 @@ struct KernelTable {
   const RmsNormTable* rms_norm;
   const NormTable* norm;
   const RotaryTable* rotary;
+  const LinearTable* linear;
 };
 
 }  // namespace vllm_ops

@@ -18,12 +18,15 @@ import os
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
 
 import torch
 
 from . import policy
 from .decision import DispatchError
+
+if TYPE_CHECKING:
+    import torch
 
 ENTRY_POINT_GROUP = "vllm_ops.backends"
 NATIVE = "native"
@@ -296,6 +299,19 @@ def load_library(path: str, *, package: str, torch_version: str) -> None:
         ) from error
 
 
+def linear_path(name: str, dtype: torch.dtype) -> tuple[bool, str] | None:
+    """Whether a backend wants its kernel to run ``linear`` in this dtype, and why.
+
+    A backend whose kernel pays in some dtypes or on some machines only has a function
+    ``linear_path(dtype: str) -> (kernel, reason)``. None: it has not, so its kernel always runs.
+    """
+    ask = getattr(probe(name).backend, "linear_path", None)
+    if ask is None:
+        return None
+    kernel, reason = ask(str(dtype).removeprefix("torch."))
+    return bool(kernel), str(reason)
+
+
 def choose() -> Probe:
     """The backend for modules that are built here and now.
 
@@ -328,7 +344,8 @@ def _asked(name: str) -> Probe:
     if found is None:
         check_name(name, policy.ENV_DEVICE)
         found = probe(name)
-    if not found.usable and not found.broken and name not in _unusable_asked:
+    untold = not found.usable and not found.broken and name not in _unusable_asked
+    if untold and not policy.is_strict():
         _unusable_asked.add(name)
         warnings.warn(
             f"vllm_ops: the device {name!r} was asked for, but {found.reason}; "

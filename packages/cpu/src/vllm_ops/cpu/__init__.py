@@ -22,6 +22,7 @@ __all__ = [
     "device_type",
     "dispatch_key",
     "isa",
+    "linear_path",
     "load",
     "name",
     "ops_provided",
@@ -48,6 +49,7 @@ _OPS: Final = frozenset(
         "gelu_fast",
         "quick_gelu",
         "relu2",
+        "linear",
         "xielu",
         "rms_norm",
         "rms_norm_",
@@ -121,6 +123,8 @@ def load() -> None:
         ) from error
     library.vllm_ops_cpu_isa.restype = ctypes.c_char_p
     library.vllm_ops_cpu_isa_error.restype = ctypes.c_char_p
+    library.vllm_ops_cpu_linear_path.restype = ctypes.c_char_p
+    library.vllm_ops_cpu_linear_path.argtypes = (ctypes.c_char_p, ctypes.c_char_p)
     refused = library.vllm_ops_cpu_isa_error().decode()
     if refused:
         raise ImportError(f"vllm-ops-cpu {version()}: {refused}")
@@ -133,6 +137,25 @@ def isa() -> str:
     assert _loaded is not None  # noqa: S101  (for the type checker)
     chosen: bytes = _loaded.vllm_ops_cpu_isa()
     return chosen.decode()
+
+
+def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
+    """Whether ``linear`` with a weight of this dtype runs the kernel here, and why, in words.
+
+    It leaves the multiplication to torch where torch has instructions of its own for the dtype.
+
+    Args:
+        dtype: ``"bfloat16"``, ``"float16"``, ...
+        report: what to assume instead of asking the CPU and torch: words from ``x86``,
+            ``avx512_bf16``, ``avx512_fp16``, ``amx_bf16``, ``amx_fp16``, ``torch_bf16``,
+            ``torch_fp16``, and the instruction set of the kernels (see :func:`isa`).
+    """
+    load()
+    assert _loaded is not None  # noqa: S101  (for the type checker)
+    asked = None if report is None else report.encode()
+    answer: bytes = _loaded.vllm_ops_cpu_linear_path(dtype.encode(), asked)
+    path, _, reason = answer.decode().partition(": ")
+    return path == "kernel", reason
 
 
 def ops_provided() -> frozenset[str]:

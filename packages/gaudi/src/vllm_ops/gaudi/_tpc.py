@@ -2,7 +2,8 @@
 """The TPC kernels, where the build could compile them: two libraries beside this file.
 
 The graph compiler reads ``GC_KERNEL_PATH`` to find libraries of kernels, so the variable must name
-ours before ``habana_frameworks`` is imported.
+ours before ``habana_frameworks`` is imported, and Habana's own library beside it: Habana's
+installation sets the variable to that one.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from torch import Tensor
 PATH = "GC_KERNEL_PATH"
 KERNELS = "libvllm_ops_gaudi_tpc.so"
 OPERATORS = "libvllm_ops_gaudi_ops.so"
+VENDOR = Path("/usr/lib/habanalabs/libtpc_kernels.so")
 
 SUFFIX = {torch.bfloat16: "bf16", torch.float32: "f32"}
 MAX_COLUMNS = {torch.bfloat16: 256 * 128, torch.float32: 128 * 128}
 """The longest row whose sum fits into a core's local memory, by ``csrc/tpc/vec.h``."""
 
 loaded = False
+_left_out: str | None = None
 
 
 def folder() -> Path:
@@ -43,16 +46,32 @@ def _why_not_built() -> str:
 
 
 def _named() -> list[str]:
-    return os.environ.get(PATH, "").split(":")
+    return [name for name in os.environ.get(PATH, "").split(":") if name]
+
+
+def _why_not_announced() -> str | None:
+    """Why ``GC_KERNEL_PATH`` must stay as it is, or None."""
+    if str(folder() / KERNELS) in _named():
+        return None
+    if "habana_frameworks.torch" in sys.modules:
+        return (
+            f"habana_frameworks was imported before {PATH} named {folder() / KERNELS}; "
+            f"set the variable, or build the first layer before that import"
+        )
+    if not _named() and not VENDOR.exists():
+        return f"{PATH} is not set, and Habana's own library is not at {VENDOR}"
+    return None
 
 
 def announce() -> None:
-    """Name our library in ``GC_KERNEL_PATH``, unless it is too late for that."""
-    library = str(folder() / KERNELS)
-    if "habana_frameworks.torch" in sys.modules or not os.path.exists(library):
+    """Name our library in ``GC_KERNEL_PATH``, where that is possible and in time."""
+    global _left_out
+    library = folder() / KERNELS
+    if not library.exists():
         return
-    if library not in _named():
-        os.environ[PATH] = ":".join([library, *filter(None, _named())])
+    _left_out = _why_not_announced()
+    if _left_out is None and str(library) not in _named():
+        os.environ[PATH] = ":".join([str(library), *(_named() or [str(VENDOR)])])
 
 
 def load() -> tuple[bool, str]:
@@ -64,11 +83,8 @@ def load() -> tuple[bool, str]:
     global loaded
     if not all((folder() / name).exists() for name in (KERNELS, OPERATORS)):
         return False, _why_not_built()
-    if str(folder() / KERNELS) not in _named():
-        return False, (
-            f"habana_frameworks was imported before {PATH} named {folder() / KERNELS}; "
-            f"set the variable, or build the first layer before that import"
-        )
+    if _left_out is not None:
+        return False, _left_out
     try:
         torch.ops.load_library(str(folder() / OPERATORS))
     except Exception as error:

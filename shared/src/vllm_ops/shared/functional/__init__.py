@@ -16,6 +16,7 @@ The definitions, with every rounding point, are in ``docs/ops.md``.
 from . import activation, layernorm, rotary
 from .activation import *  # noqa: F403
 from .layernorm import *  # noqa: F403
+from .linear import linear
 from .rotary import *  # noqa: F403
 
-__all__ = [*activation.__all__, *layernorm.__all__, *rotary.__all__]  # noqa: PLE0604
+__all__ = [*activation.__all__, *layernorm.__all__, *rotary.__all__, "linear"]  # noqa: PLE0604

@@ -118,7 +118,8 @@ def fused_add_rms_norm_(
 
     Args:
         x: ``[..., hidden]``; becomes the norm, whatever its strides.
-        residual: the shape, dtype and device of ``x``, in memory of its own; becomes the sum.
+        residual: the shape, dtype and device of ``x``; becomes the sum. It may overlap ``x``: the
+            result is computed first, and ``residual`` written last.
         weight, eps, variance_size, weight_offset, round_before_weight: as for :func:`rms_norm`.
 
     Raises:

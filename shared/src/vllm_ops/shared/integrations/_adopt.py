@@ -9,6 +9,7 @@ holds, and going back is exact. The native path of such a layer is its own class
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from typing import Any, ClassVar, cast
 
 from torch import nn
@@ -31,6 +32,12 @@ class Adopted(CustomOp):
     def namespace(cls, original: type[nn.Module]) -> dict[str, Any]:
         """Attributes of the class that is made for ``original``."""
         return {}
+
+    def adopted(self) -> None:
+        """Called when a module has become this kind."""
+
+    def released(self) -> None:
+        """Called before it becomes what it was."""
 
     def forward_native(self, *args: Any, **kwargs: Any) -> Any:
         return self.original.forward(self, *args, **kwargs)
@@ -102,21 +109,28 @@ def adopt(module: nn.Module, kind: type[Adopted], **attributes: Any) -> Adopted:
     Raises:
         DispatchError: under ``VLLM_OPS_STRICT``; the module is unchanged then.
     """
-    before = frozenset(vars(module))
+    before = set(vars(module))
     _change_class(module, adopted_class(kind, type(module)))
     made = cast(Adopted, module)
-    vars(made).update(attributes, _enabled_here=None, _added=())
+    own = vars(made)
+    own.update(attributes, _enabled_here=None)
     try:
         made.dispatch_forward()
-    finally:
-        made._added = tuple(vars(made).keys() - before)
-        if "decision" not in vars(made):
-            release(made)
+        made.adopted()
+    except BaseException:
+        _restore(made, own.keys() - before)
+        raise
+    made._added = (*(own.keys() - before), "_added")
     return made
 
 
 def release(module: Adopted) -> None:
     """Give ``module`` back the class that it had."""
+    module.released()
+    _restore(module, module._added)
+
+
+def _restore(module: Adopted, added: Iterable[str]) -> None:
     _change_class(module, module.original)
-    for name in vars(module)["_added"]:
+    for name in tuple(added):
         vars(module).pop(name, None)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from . import _mlp, _norm
+from . import _linear, _mlp, _norm
 from ._adopt import Adopted, adopt, obstacle, release
 from ._rope_group import find_groups
 
@@ -66,8 +66,9 @@ class PatchReport(list[PatchRow]):
         )
 
 
-def patch_model(model: nn.Module) -> PatchReport:
-    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place.
+def patch_model(model: nn.Module, *, merge_projections: bool = True) -> PatchReport:
+    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU without
+    half-precision instructions for torch to use, its linear layers in half precision as well.
 
     A swapped layer keeps its parameters, buffers, hooks and names, so ``state_dict``, tied weights,
     ``save_pretrained``, optimizers and adapters are not affected; only its class changes. Policies
@@ -76,6 +77,10 @@ def patch_model(model: nn.Module) -> PatchReport:
 
     Args:
         model: a model, with its weights loaded or not.
+        merge_projections: let the weights of ``gate_proj`` and ``up_proj`` view halves of one
+            tensor, so that one matrix product computes both. The parameters stay the same objects
+            with the same values. False leaves their memory alone, as for weights that are mapped
+            from a file.
 
     Returns:
         What was swapped, which path it takes, and what was not swapped and why.
@@ -91,7 +96,11 @@ def patch_model(model: nn.Module) -> PatchReport:
     patched = next((path for path, m in model.named_modules() if isinstance(m, Adopted)), None)
     if patched is not None:
         raise ValueError(f"patch_model: the model is patched already ({patched})")
-    plan = [*_plan_layers(model), *_plan_rotary(model)]
+    plan = [
+        *_plan_layers(model, merge_projections),
+        *_plan_rotary(model),
+        *_plan_linear(model),
+    ]
     report = PatchReport()
     try:
         for step in plan:
@@ -132,7 +141,7 @@ def _take(step: _Step) -> PatchRow:
     return PatchRow(step.path, layer, step.kind.name, True, decision.method, decision.reason)
 
 
-def _plan_layers(model: nn.Module) -> list[_Step]:
+def _plan_layers(model: nn.Module, merging: bool) -> list[_Step]:
     """Norms and gated blocks."""
     plan = []
     for path, module in model.named_modules():
@@ -149,7 +158,7 @@ def _plan_layers(model: nn.Module) -> list[_Step]:
             plan.append(
                 _Step(path, module, "silu_and_mul", None, {}, kind)
                 if isinstance(kind, str)
-                else _Step(path, module, kind.name, kind, {})
+                else _Step(path, module, kind.name, kind, {"merging": merging})
             )
     return plan
 
@@ -169,4 +178,15 @@ def _plan_rotary(model: nn.Module) -> list[_Step]:
             _Step(path, module, op, kinds.get(path), {}, reason or "")
             for path, module in group.attention.items()
         ]
+    return plan
+
+
+def _plan_linear(model: nn.Module) -> list[_Step]:
+    """Linear layers in half precision, the head among them."""
+    plan = []
+    for path, module in model.named_modules():
+        if isinstance(module, nn.Linear) and _linear.is_candidate(module):
+            reason = obstacle(module) or _linear.recognise(module)
+            kind = None if reason else _linear.FusedLinear
+            plan.append(_Step(path, module, "linear", kind, {}, reason or ""))
     return plan

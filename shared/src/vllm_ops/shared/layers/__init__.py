@@ -21,6 +21,7 @@ from .activation_names import get_act_and_mul_fn, get_act_fn
 from .apply_rotary import ApplyRotaryEmb, QKNormRope
 from .dual_chunk import DualChunkRotaryEmbedding
 from .layernorm import GemmaRMSNorm, LayerNorm, RMSNorm, RMSNormGated
+from .linear import Linear
 from .mrope import MRotaryEmbedding
 from .rope_factory import clear_rope_cache, get_rope
 from .rotary import RotaryEmbedding
@@ -36,6 +37,7 @@ __all__ = [
     "GeluAndMul",
     "GemmaRMSNorm",
     "LayerNorm",
+    "Linear",
     "MRotaryEmbedding",
     "MulAndSilu",
     "NewGELU",

@@ -111,12 +111,23 @@ class RMSNorm(_Norm):
         return _fused_add_rms_norm_native(x, residual, weight, self.eps, self.variance_size)
 
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
-        weight = self._parameters["weight"]
+        # The dictionary, because attributes go through nn.Module.__getattr__, 0.04 us each; and no
+        # argument that equals its default, 0.07 us each to parse.
+        state = self.__dict__
+        weight, eps = state["_parameters"]["weight"], state["eps"]
         if weight is None:
             self._check_size(x)
+        if state["variance_size"] is not None:
+            return self._partly(x, residual, weight, eps, state["variance_size"])
         if residual is None:
-            return _rms_norm(x, weight, self.eps, self.variance_size)
-        return _fused_add_rms_norm(x, residual, weight, self.eps, self.variance_size)
+            return _rms_norm(x, weight, eps)
+        return _fused_add_rms_norm(x, residual, weight, eps)
+
+    @staticmethod
+    def _partly(x: Tensor, residual: Tensor | None, *rest: Any) -> Tensor | _Pair:
+        if residual is None:
+            return _rms_norm(x, *rest)
+        return _fused_add_rms_norm(x, residual, *rest)
 
 
 @CustomOp.register("gemma_rms_norm")
@@ -157,10 +168,11 @@ class GemmaRMSNorm(_Norm):
         return _fused_add_rms_norm_native(x, residual, weight, self.eps, None, 1.0, False)
 
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
-        weight = self._parameters["weight"]
+        state = self.__dict__
+        weight, eps = state["_parameters"]["weight"], state["eps"]
         if residual is None:
-            return _rms_norm(x, weight, self.eps, None, 1.0, False)
-        return _fused_add_rms_norm(x, residual, weight, self.eps, None, 1.0, False)
+            return _rms_norm(x, weight, eps, None, 1.0, False)
+        return _fused_add_rms_norm(x, residual, weight, eps, None, 1.0, False)
 
 
 @CustomOp.register("layer_norm")

@@ -2,7 +2,7 @@
 """The operators: one schema each in the torch library ``vllm_ops``, with checks, fakes and
 gradients."""
 
-from . import activation, layernorm, rotary
+from . import activation, layernorm, linear, rotary
 from ._define import NAMESPACE, OPS, Op, library
 from ._register import register_kernel
 
@@ -13,6 +13,7 @@ __all__ = [
     "activation",
     "layernorm",
     "library",
+    "linear",
     "register_kernel",
     "rotary",
 ]

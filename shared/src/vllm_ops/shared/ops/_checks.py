@@ -96,3 +96,12 @@ def vector(op: str, name: str, value: Any, elements: Any, of: str, other: Tensor
         got = value.shape[0] if value.dim() == 1 else f"shape {list(value.shape)}"
         raise ValueError(f"{op}: {name} must have {elements} elements, got {got}")
     same_device(op, name, value, of, other)
+
+
+def writable(op: str, name: str, value: Tensor) -> None:
+    """A tensor that is written in place: each of its elements has memory of its own."""
+    if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
+        raise ValueError(
+            f"{op}: {name} must not be expanded, as it is written in place, "
+            f"got strides {list(value.stride())}"
+        )

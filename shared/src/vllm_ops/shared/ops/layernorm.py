@@ -95,6 +95,7 @@ def _check_rms_norm_(
     round_before_weight: Any = True,
 ) -> None:
     _rms("rms_norm_", x, weight, eps, variance_size, weight_offset)
+    check.writable("rms_norm_", "x", x)
 
 
 def _rms_norm_(x: Tensor, *args: Any) -> None:
@@ -121,6 +122,8 @@ def _check_fused_add_rms_norm_(
 ) -> None:
     _rms("fused_add_rms_norm_", x, weight, eps, variance_size, weight_offset)
     _residual("fused_add_rms_norm_", x, residual)
+    check.writable("fused_add_rms_norm_", "x", x)
+    check.writable("fused_add_rms_norm_", "residual", residual)
 
 
 def _fused_add_rms_norm_(x: Tensor, residual: Tensor, *args: Any) -> None:

@@ -144,6 +144,9 @@ def _check_rotary_embedding_(
     is_neox_style: Any = True,
 ) -> None:
     _rotary("rotary_embedding_", positions, query, key, head_size, cos_sin_cache)
+    check.writable("rotary_embedding_", "query", query)
+    if key is not None:
+        check.writable("rotary_embedding_", "key", key)
 
 
 def _check_rotary_embedding_values_(

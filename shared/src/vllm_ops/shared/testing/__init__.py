@@ -11,6 +11,7 @@ __all__ = [
     "CASES",
     "DTYPES",
     "ELEMENTWISE",
+    "LINEAR",
     "NORM",
     "Case",
     "Failure",

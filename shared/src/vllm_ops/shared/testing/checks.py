@@ -10,15 +10,30 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import backends
 from ..ops import OPS, Op
+from ..ops._gradient import mutated_places
 from .cases import Case, Device, cases
 from .parity import flat
 
 INVARIANT_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 """fp64 is for oracles; the promise of equal bits is for the dtypes that models run in."""
 
+HALF = (torch.bfloat16, torch.float16)
+
 ROWS = frozenset({"x", "residual", "gate", "positions", "query", "key"})
 """The arguments that have a row per token in their first dimension."""
+
+
+def invariant_dtypes(op: Op) -> tuple[torch.dtype, ...]:
+    """The dtypes in which an operator's rows must not depend on each other.
+
+    A backend may leave ``linear`` to torch in some; torch's own changes with the number of rows.
+    """
+    if op.name != "linear":
+        return INVARIANT_DTYPES
+    paths = {dtype: backends.linear_path(backends.choose().name, dtype) for dtype in HALF}
+    return tuple(dtype for dtype, path in paths.items() if path is None or path[0])
 
 
 def argument_names(op: Op) -> list[str]:
@@ -70,7 +85,9 @@ def _same_bits(got: Tensor, want: Tensor, what: str) -> None:
 
 def sliceable(op: Op) -> Iterator[Case]:
     """Cases whose calls can be made for some of their rows."""
-    if op.name == "multimodal_rotary_embedding":
+    # An in-place operator is held against its twin; positions of three axes have rows in their
+    # second dimension.
+    if op.in_place or op.name == "multimodal_rotary_embedding":
         return
     for case in cases(op.name):
         if _rows(op, case.args(torch.float32, "cpu")) >= 2:
@@ -120,22 +137,31 @@ def check_gradient(op: Op, device: Device) -> None:
 
 
 def check_errors(op: Op, device: Device) -> None:
-    """A tensor of a wrong dtype is refused in words, by operator and argument, on both levels."""
+    """A tensor of a wrong dtype is refused in words, by operator and argument, on both levels; so
+    is one that is to be written in place and whose elements share memory."""
     args = small_case(op).args(torch.float32, device)
+    written = mutated_places(op.overload)
     for place, name in enumerate(argument_names(op)[: len(args)]):
-        if not _is(args[place]):
+        value = args[place]
+        if not _is(value):
             continue
-        wrong = (*args[:place], args[place].to(torch.int8), *args[place + 1 :])
-        for call, kinds in ((op.overload, (RuntimeError,)), (op.call, (TypeError, ValueError))):
-            try:
-                call(*wrong)
-            except kinds as error:
-                if str(error).startswith(f"{op.name}: {name} must "):
-                    continue
-                raise AssertionError(f"{op.name}: the error for {name} reads: {error}") from error
-            except Exception as error:
-                raise AssertionError(f"{op.name}: {name}: {error!r}") from error
-            raise AssertionError(f"{op.name}: int8 {name} was accepted")
+        _check_refused(op, name, "int8", (*args[:place], value.to(torch.int8), *args[place + 1 :]))
+        if place in written:
+            expanded = value[:1].expand_as(value)
+            _check_refused(op, name, "expanded", (*args[:place], expanded, *args[place + 1 :]))
+
+
+def _check_refused(op: Op, name: str, what: str, args: tuple[Any, ...]) -> None:
+    for call, kinds in ((op.overload, (RuntimeError,)), (op.call, (TypeError, ValueError))):
+        try:
+            call(*args)
+        except kinds as error:
+            if str(error).startswith(f"{op.name}: {name} must "):
+                continue
+            raise AssertionError(f"{op.name}: the error for {name} reads: {error}") from error
+        except Exception as error:
+            raise AssertionError(f"{op.name}: {name}: {error!r}") from error
+        raise AssertionError(f"{op.name}: {name} was accepted, and it is {what}")
 
 
 def check_in_place(op: Op, case: Case, dtype: torch.dtype, device: Device) -> None:
@@ -164,6 +190,24 @@ def check_in_place(op: Op, case: Case, dtype: torch.dtype, device: Device) -> No
     for guard in guards:
         if not bool((guard == 7).all()):
             raise AssertionError(f"{op.name} {case}: wrote outside of its argument")
+
+
+def check_shared_memory(op: Op, device: Device) -> None:
+    """Where ``residual`` is ``x``, or overlaps it, the result is as if it were computed first and
+    then written, ``x`` before ``residual``."""
+    names = argument_names(op)
+    case = small_case(op)
+    rest = [v for name, v in zip(names, case.args(torch.float32, device), strict=False)][2:]
+
+    def outcome(call: Any, shift: int) -> Tensor:
+        x = case.args(torch.float32, device)[0]
+        both = torch.cat((x, x[:shift] + 1)).contiguous()
+        call(both[: len(x)], both[shift:], *rest)
+        return both
+
+    for shift in (0, 1):
+        got, want = outcome(op.overload, shift), outcome(op.native, shift)
+        torch.testing.assert_close(got, want, rtol=4e-6, atol=4e-6)
 
 
 def _inside_guard(value: Tensor) -> tuple[Tensor, Tensor]:

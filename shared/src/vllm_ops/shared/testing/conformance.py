@@ -92,7 +92,7 @@ def checks_of(
         for dtype in dtypes:
             yield "parity", f"{case} {dtype}", _bind(check_parity, case, dtype, device)
     for case in checks.sliceable(op):
-        for dtype in set(dtypes).intersection(checks.INVARIANT_DTYPES):
+        for dtype in set(dtypes).intersection(checks.invariant_dtypes(op)):
             check = _bind(checks.check_batch_invariance, case, dtype, device)
             yield "rows", f"{case} {dtype}", check
     if op.in_place:
@@ -100,6 +100,8 @@ def checks_of(
             for dtype in dtypes:
                 check = _bind(checks.check_in_place, op, case, dtype, device)
                 yield "in place", f"{case} {dtype}", check
+        if "residual" in checks.argument_names(op):
+            yield "in place", "shared memory", _bind(checks.check_shared_memory, op, device)
     else:
         yield "gradient", "", _bind(checks.check_gradient, op, device)
     yield "errors", "", _bind(checks.check_errors, op, device)
@@ -137,8 +139,10 @@ def run_conformance(
             try:
                 check()
             except Exception as error:
-                message = f"{what}: {error}" if isinstance(error, AssertionError) else repr(error)
-                report.failures.append(Failure(name, kind, message))
+                told = str(error) if isinstance(error, AssertionError) else repr(error)
+                # torch.testing's messages have several lines, and name their case already.
+                told = " ".join(told.removeprefix(what).removeprefix(":").split())
+                report.failures.append(Failure(name, kind, f"{what}: {told}"))
             else:
                 report.passed[name, kind] += 1
     return report

@@ -25,6 +25,9 @@ class Tolerance:
 
     equal: float
     ulps: int
+    floor: float = 0.0
+    """Half precision: a difference of at most this part of the largest magnitude in the expected
+    output is none, for sums whose terms cancel."""
 
 
 ELEMENTWISE = Tolerance(equal=0.9999, ulps=1)
@@ -39,6 +42,10 @@ both within an ulp."""
 NORM = Tolerance(equal=0.995, ulps=2)
 """Norms: the order of the sum differs, which can flip the rounding before the weight multiply; the
 multiply then shows one flipped ulp as up to two."""
+
+LINEAR = Tolerance(equal=0.99, ulps=1, floor=2.0**-18)
+"""Linear: the order of the sum differs, by some fp32 epsilons of the terms, which is more than an
+ulp of an element that is small because its terms cancel."""
 
 RTOL = {torch.float32: 4e-6, torch.float64: 1e-12}
 """fp32: some tens of fp32 epsilons, for a polynomial exp or erf against another within 1-2 ulp
@@ -90,6 +97,10 @@ def assert_within(actual: Tensor, expected: Tensor, tolerance: Tolerance, what: 
     if not same_special:
         raise AssertionError(f"{what}: NaN or infinity in different places")
     distance = ulp_distance(actual, expected).masked_fill(special, 0)
+    if tolerance.floor:
+        wide = expected.double().masked_fill(special, 0)
+        near = (actual.double() - wide).abs() <= tolerance.floor * wide.abs().max()
+        distance = distance.masked_fill(near, 0)
     worst, flips = int(distance.max()), int((distance > 0).sum())
     allowed = max(1, int((1 - tolerance.equal) * expected.numel()))
     if worst > tolerance.ulps or flips > allowed:

@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
-from . import activation, layernorm, rotary
+from . import activation, layernorm, linear, rotary
 from ._base import DTYPES, Build, Case, Device, Shape
 
-CASES: tuple[Case, ...] = (*activation.cases(), *layernorm.cases(), *rotary.cases())
+CASES: tuple[Case, ...] = (
+    *activation.cases(),
+    *layernorm.cases(),
+    *linear.cases(),
+    *rotary.cases(),
+)
 
 
 def cases(op: str | None = None) -> tuple[Case, ...]:
