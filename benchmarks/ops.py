@@ -45,7 +45,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--isa", help="comma-separated tiers of VLLM_OPS_CPU_ISA, a process each; peers follow")
     add("--markdown", action="store_true", help="print the tables in Markdown")
     add("--json", type=Path, metavar="FILE", help="write every figure to FILE")
-    add("--check", action="store_true", help=f"exit 1 if a cell is above {CHECK} of a peer")
+    add(
+        "--check",
+        action="store_true",
+        help=f"exit 1 if a cell is above {CHECK} of a peer or has no figure",
+    )
     args = parser.parse_args(argv)
     if args.quick:
         args.dtype, args.tokens = "bf16", "1,32"
@@ -106,7 +110,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         results = bench(args)
     if args.json:
         args.json.write_text(report.as_json(results, arguments))
-    return int(args.check and any(r.slower(CHECK) for r in results))
+    # A cell without a figure has not passed.
+    return int(args.check and any(r.slower(CHECK) or "ops" not in r.us for r in results))
 
 
 if __name__ == "__main__":

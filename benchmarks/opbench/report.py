@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from .cell import LABELS, NOISE, OURS, PEERS, Result
-from .measure import ENOUGH, FLOOR
+from .measure import FLOOR
 
 
 def machine() -> str:
@@ -123,10 +123,7 @@ def _slower(results: Sequence[Result]) -> Iterator[str]:
             for ours, peer, ratio, median in hits
             if ours == "ops" or peer not in by_ops
         ]
-        yield f"  {r.name} {r.dtype} {r.tokens}: {r.us['ops']:.1f} us; {', '.join(shown)}"
-    unsure = [f"{r.name} {r.dtype} {r.tokens}" for r in results if r.rounds < ENOUGH]
-    if unsure:
-        yield f"cells that others disturbed throughout: {', '.join(unsure)}"
+        yield f"  {r.name} {r.dtype} {r.tokens}: {r.us[hits[0][0]]:.1f} us; {', '.join(shown)}"
 
 
 def _absent(results: Sequence[Result]) -> Iterator[str]:
