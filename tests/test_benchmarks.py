@@ -97,6 +97,12 @@ def test_command(tmp_path: Path) -> None:
     assert set(cell["us"]) | set(cell["missing"]) == {"ops", "layer", "eager", "copy"}
     assert max(map(len, done.stdout.splitlines())) <= 80
 
+    cell["us"], cell["missing"] = {"ops": 12345.0, "eager": 12000.0}, {}
+    target.write_text(json.dumps({"cells": [cell]}))
+    again = [*command, *options, "--resume"]
+    done = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert "12345" in done.stdout
+
 
 def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     import ops

@@ -80,6 +80,10 @@ class Result:
     def name(self) -> str:
         return f"{self.op} {self.variant}".strip()
 
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.name, self.dtype, self.tokens
+
     def ratio(self, peer: str, ours: str = "ops") -> float | None:
         """Ours against a peer, of the fastest samples."""
         if peer not in self.us or ours not in self.us:
