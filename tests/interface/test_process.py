@@ -51,29 +51,6 @@ def test_import_is_cheap_and_touches_nothing() -> None:
     assert float(out) < 0.100, f"{float(out) * 1e3:.0f} ms beyond torch"
 
 
-def test_layers_can_be_built_while_a_module_is_imported(tmp_path: Any) -> None:
-    (tmp_path / "model_file.py").write_text(
-        "from vllm_ops.shared import RMSNorm, get_rope\n"
-        "NORM = RMSNorm(8)\n"
-        "ROPE = get_rope(8, max_position=16)\n"
-    )
-    run("import model_file; assert model_file.NORM.decision.method", str(tmp_path))
-
-
-def test_nothing_of_a_device_is_imported_that_was_not_chosen() -> None:
-    run(
-        """
-        import sys, torch
-        from vllm_ops.shared import RMSNorm, device
-        with device("native"):
-            RMSNorm(8)
-        assert not any(m.startswith("vllm_ops.") and m.split(".")[1] != "shared"
-                       for m in sys.modules)
-        assert not torch.cuda.is_initialized()
-        """
-    )
-
-
 POLICIES: list[tuple[Callable[[], Any], str]] = [
     (lambda: custom_ops(["none"]), "forward_native"),
     (lambda: custom_ops(["all"]), "forward_kernel"),
@@ -261,19 +238,6 @@ def test_modules_reloaded_in_place() -> None:
         importlib.reload(layers)
         x = torch.randn(2, 8)
         assert torch.equal(layers.SiluAndMul()(x), old(x))
-        """
-    )
-
-
-def test_torch_deploy_style_second_library_is_a_fragment() -> None:
-    # Two packages that define one library with DEF collide; FRAGMENT is open to others.
-    run(
-        """
-        import torch
-        other = torch.library.Library("vllm_ops", "FRAGMENT")
-        other.define("something_else(Tensor x) -> Tensor")
-        import vllm_ops.shared
-        assert vllm_ops.shared.functional.relu2(torch.ones(2)).tolist() == [1, 1]
         """
     )
 
