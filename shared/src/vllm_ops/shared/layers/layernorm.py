@@ -117,11 +117,15 @@ class RMSNorm(_Norm):
         weight, eps = state["_parameters"]["weight"], state["eps"]
         if weight is None:
             self._check_size(x)
-        if state["variance_size"] is not None:
-            return self._partly(x, residual, weight, eps, state["variance_size"])
-        if residual is None:
-            return _rms_norm(x, weight, eps)
-        return _fused_add_rms_norm(x, residual, weight, eps)
+        try:
+            if state["variance_size"] is not None:
+                return self._partly(x, residual, weight, eps, state["variance_size"])
+            if residual is None:
+                return _rms_norm(x, weight, eps)
+            return _fused_add_rms_norm(x, residual, weight, eps)
+        except ValueError:
+            self._check_size(x)  # the operator would blame the weight
+            raise
 
     @staticmethod
     def _partly(x: Tensor, residual: Tensor | None, *rest: Any) -> Tensor | _Pair:
@@ -170,9 +174,13 @@ class GemmaRMSNorm(_Norm):
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         state = self.__dict__
         weight, eps = state["_parameters"]["weight"], state["eps"]
-        if residual is None:
-            return _rms_norm(x, weight, eps, None, 1.0, False)
-        return _fused_add_rms_norm(x, residual, weight, eps, None, 1.0, False)
+        try:
+            if residual is None:
+                return _rms_norm(x, weight, eps, None, 1.0, False)
+            return _fused_add_rms_norm(x, residual, weight, eps, None, 1.0, False)
+        except ValueError:
+            self._check_size(x)
+            raise
 
 
 @CustomOp.register("layer_norm")
@@ -221,7 +229,11 @@ class LayerNorm(_Norm):
         weight = self._parameters["weight"]
         if weight is None:
             self._check_size(x)
-        return _layer_norm(x, weight, self._parameters["bias"], self.eps)
+        try:
+            return _layer_norm(x, weight, self._parameters["bias"], self.eps)
+        except ValueError:
+            self._check_size(x)
+            raise
 
 
 @CustomOp.register("rms_norm_gated")
