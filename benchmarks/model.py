@@ -110,23 +110,36 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], tokens: int, bar: tqdm
 
 
 def side_by_side(
-    models: dict[str, Any], inputs: dict[str, torch.Tensor], tokens: int, rounds: int
-) -> dict[str, Run]:
-    """Let the models take turns, and keep every step's least time."""
+    models: dict[str, Any],
+    inputs: dict[str, torch.Tensor],
+    tokens: int,
+    rounds: int,
+    seconds: float,
+) -> tuple[dict[str, Run], int]:
+    """Let the models take turns, and keep every step's least time.
+
+    Returns:
+        The runs, and how many rounds fitted into ``seconds``: at least one.
+    """
     runs: dict[str, Run] = {}
-    for turn in range(rounds + 1):
+
+    def take_turns(what: str, tokens: int) -> None:
         for name, model in models.items():
-            what = f"{name}, {'warming up' if turn == 0 else f'round {turn} of {rounds}'}"
-            with progress(tokens, what) as bar:
-                # The first turn only warms up: pages, thread pools, code paths.
-                run = generate(model, inputs, tokens if turn else min(tokens, 4), bar)
-            if turn == 0:
-                continue
+            with progress(tokens, f"{name}, {what}") as bar:
+                run = generate(model, inputs, tokens, bar)
             best = runs.setdefault(name, run)
             if best.tokens != run.tokens:
                 raise SystemExit(f"{name}: two runs gave different tokens")
             best.steps = [min(pair) for pair in zip(best.steps, run.steps, strict=True)]
-    return runs
+
+    # Pages, thread pools and code paths warm up.
+    take_turns("warming up", min(tokens, 4))
+    runs.clear()
+    begin, done = time.perf_counter(), 0
+    while done < rounds and (time.perf_counter() - begin) * (done + 1) <= seconds * max(done, 1):
+        done += 1
+        take_turns(f"round {done} of {rounds}", tokens)
+    return runs, done
 
 
 def count_calls(model: Any, inputs: dict[str, torch.Tensor]) -> Counter[str]:
@@ -164,6 +177,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--tokens", type=int, default=64, help="at most, 64 by default")
     parser.add_argument("--prompt", default=PROMPT)
     parser.add_argument("--rounds", type=int, default=5, help="turns of each model, 5 by default")
+    parser.add_argument("--seconds", type=float, default=120, help="fewer rounds, if this is over")
     parser.add_argument("--threads", type=int, default=2, help="2 by default")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures to FILE")
     args = parser.parse_args()
@@ -190,7 +204,8 @@ def main() -> int:
     say(paths_table(fused, report, count_calls(fused, inputs)))
 
     say(f"\ngenerating up to {args.tokens} tokens, {args.rounds} rounds each, {args.dtype} ...")
-    runs = side_by_side({"native": native, "fused": fused}, inputs, args.tokens, args.rounds)
+    models = {"native": native, "fused": fused}
+    runs, rounds = side_by_side(models, inputs, args.tokens, args.rounds, args.seconds)
     for name, run in runs.items():
         say(f"\n--- {name} ---\n{tokenizer.decode(run.tokens, skip_special_tokens=True)}")
 
@@ -201,7 +216,10 @@ def main() -> int:
         "tokens_per_second": b.tokens_per_second / a.tokens_per_second,
     }
     prompt = inputs["input_ids"].shape[1]
-    say(f"\n{cpu_name()}, {args.threads} threads, torch {torch.__version__}, {args.dtype}")
+    say(
+        f"\n{cpu_name()}, {args.threads} threads, torch {torch.__version__}, {args.dtype}, "
+        f"best of {rounds} rounds"
+    )
     say(f"{'':8}{f'first of {prompt} tokens':>24}{'tokens/s':>12}")
     for name, run in runs.items():
         say(f"{name:8}{run.first_token * 1e3:21.1f} ms{run.tokens_per_second:12.2f}")
@@ -214,7 +232,7 @@ def main() -> int:
             "torch": torch.__version__,
             "dtype": args.dtype,
             "prompt_tokens": prompt,
-            "rounds": args.rounds,
+            "rounds": rounds,
             "same_tokens": same,
             "ratio": ratios,
             "runs": {

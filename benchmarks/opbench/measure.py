@@ -30,11 +30,14 @@ MOST_CALLS = 200
 FEWEST_ROUNDS = 9
 MOST_ROUNDS = 1000
 
-WAITED = 0.01
+WAITED = 0.02
 """A sample counts if threads waited for a core for at most this part of it."""
 
 ENOUGH = 6
-"""Samples of each contender that must count."""
+"""Samples of each contender that should count."""
+
+FEWEST = 3
+"""With fewer that do, a contender has no figure."""
 
 PATIENCE = 20
 """A cell without enough samples that count goes on for up to this many times its time."""
@@ -54,7 +57,7 @@ class Entry:
     Attributes:
         calls: calls in a sample.
         samples: seconds a call; None where a thread waited for a core.
-        any: the fastest sample of all, for cells in which none counts.
+        any: the fastest sample of all, whether it counts or not.
     """
 
     label: str
@@ -69,8 +72,10 @@ class Entry:
         return sum(sample is not None for sample in self.samples)
 
     @property
-    def best(self) -> float:
-        return min((sample for sample in self.samples if sample is not None), default=self.any)
+    def best(self) -> float | None:
+        """The fastest sample that counts; None where too few do."""
+        counting = [sample for sample in self.samples if sample is not None]
+        return min(counting) if len(counting) >= FEWEST else None
 
     def sample(self, first: int, waiting: Waiting) -> bool:
         """Time ``calls`` calls that start with argument set ``first``; whether it counts."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from .cell import LABELS, NOISE, OURS, PEERS, Result
-from .measure import ENOUGH, FLOOR
+from .measure import FLOOR
 
 
 def machine() -> str:
@@ -86,6 +86,28 @@ def markdown(name: str, results: Sequence[Result]) -> str:
     return "\n".join(lines) + "\n"
 
 
+def overview(results: Sequence[Result]) -> str:
+    """One line an operator in Markdown: times in one dtype, and the worst ratio to each peer."""
+    dtypes = list(dict.fromkeys(r.dtype for r in results))
+    shown = "bf16" if "bf16" in dtypes else dtypes[0]
+    tokens = list(dict.fromkeys(r.tokens for r in results))
+    others = (*PEERS, FLOOR)
+    lines = [
+        f"`ops` in microseconds for {shown}, and the highest ratio to each contender over "
+        f"{', '.join(dtypes)}.",
+        "",
+        "| operator | " + " | ".join(f"{n} tokens" for n in tokens) + f" | {' | '.join(others)} |",
+        "|---|" + "---:|" * (len(tokens) + len(others)),
+    ]
+    for name in dict.fromkeys(r.name for r in results):
+        rows = [r for r in results if r.name == name]
+        times = {r.tokens: r.us.get("ops") for r in rows if r.dtype == shown}
+        worst = [max(_ratios(rows, other), default=None) for other in others]
+        cells = [_number(times.get(n)) for n in tokens] + [_number(x) for x in worst]
+        lines.append(f"| `{name}` | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
 def _ratios(results: Sequence[Result], peer: str) -> list[float]:
     return [ratio for r in results if (ratio := r.ratio(peer)) is not None]
 
@@ -123,10 +145,7 @@ def _slower(results: Sequence[Result]) -> Iterator[str]:
             for ours, peer, ratio, median in hits
             if ours == "ops" or peer not in by_ops
         ]
-        yield f"  {r.name} {r.dtype} {r.tokens}: {r.us['ops']:.1f} us; {', '.join(shown)}"
-    unsure = [f"{r.name} {r.dtype} {r.tokens}" for r in results if r.rounds < ENOUGH]
-    if unsure:
-        yield f"cells that others disturbed throughout: {', '.join(unsure)}"
+        yield f"  {r.name} {r.dtype} {r.tokens}: {r.us[hits[0][0]]:.1f} us; {', '.join(shown)}"
 
 
 def _absent(results: Sequence[Result]) -> Iterator[str]:

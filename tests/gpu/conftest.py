@@ -20,7 +20,7 @@ import torch
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests" / "simt"))
 
-import build as simt  # noqa: E402
+import emulated_library as simt  # noqa: E402
 from vllm_ops.shared import evidence, gpu_package  # noqa: E402
 from vllm_ops.shared.ops import native_fallback  # noqa: E402
 

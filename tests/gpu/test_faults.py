@@ -66,7 +66,7 @@ FAULTS = (
     ),
     Fault(
         "a load one element too far",
-        *("gpu/memory.h", "begin + i < cols ? widen", "begin + i <= cols ? widen"),
+        *("gpu/memory.h", "i < left ? widen", "i <= left ? widen"),
         *(NORM, "odd_row", ("load of 4 bytes outside",)),
     ),
     Fault(

@@ -31,10 +31,10 @@ void run_elementwise(ElementwiseFn fn, const Tensor& x, const Meta& xm, const Te
     });
   };
   const int64_t pieces = (d + kColumns - 1) / kColumns;
-  constexpr int64_t kWeight = 4;  // an exponential costs about four plain elements
+  const int64_t cost = kernels().activation_cost;
   if (grid.rows() >= 16 || pieces == 1) {
     parallel_rows(
-        grid.rows(), d, [&](int64_t begin, int64_t end) { rows(begin, end, 0, d); }, kWeight);
+        grid.rows(), d, [&](int64_t begin, int64_t end) { rows(begin, end, 0, d); }, cost);
     return;
   }
   const int64_t width = (d + pieces - 1) / pieces;
@@ -46,7 +46,7 @@ void run_elementwise(ElementwiseFn fn, const Tensor& x, const Meta& xm, const Te
           rows(row, row + 1, piece * width, std::min(d, (piece + 1) * width));
         }
       },
-      kWeight);
+      cost);
 }
 
 // x[..., 2d] -> [..., d]

@@ -97,7 +97,7 @@ void boxed_rms_norm_gated(StableIValue* stack, uint64_t num_args, uint64_t) {
             fn(args);
           });
         },
-        2);
+        kernels().activation_cost);
   }
   stack[0] = out.release();
 }

@@ -69,15 +69,14 @@ class RowGrid {
   int64_t stride_[64][K];
 };
 
-// Work below this many elements stays on the calling thread.
+// A thread gets no less than this many elements, 5 to 10 us of work: waking one costs 2 us.
 constexpr int64_t kGrain = 32768;
 
-// f(begin, end) over rows of `cols` elements; `weight` is the cost of an element next to a plain
-// load, add and store.
+// f(begin, end) over rows of `cols` elements; `cost` is that of an element, see KernelTable.
 template <class F>
-void parallel_rows(int64_t rows, int64_t cols, const F& f, int64_t weight = 1) {
+void parallel_rows(int64_t rows, int64_t cols, const F& f, int64_t cost = 1) {
   if (rows <= 0) return;
-  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cols * weight));
+  const int64_t grain = std::max<int64_t>(1, kGrain / std::max<int64_t>(1, cols * cost));
   if (rows <= grain) {
     f(int64_t{0}, rows);
   } else {

@@ -84,7 +84,7 @@ struct GeluAndMul : GatedBase<T> {
   static constexpr int kBlocks = kLong;
   using typename GatedBase<T>::V;
   using GatedBase<T>::GatedBase;
-  VLLM_OPS_INLINE V operator()(V a, V b) const { return round_to<T>(a * normal_cdf(a)) * b; }
+  VLLM_OPS_INLINE V operator()(V a, V b) const { return round_to<T>(times_normal_cdf(a)) * b; }
 };
 template <class T>
 struct GeluTanhAndMul : GatedBase<T> {
@@ -150,7 +150,7 @@ struct Gelu : UnaryBase<T> {
   static constexpr int kBlocks = kLong;
   using typename UnaryBase<T>::V;
   using UnaryBase<T>::UnaryBase;
-  VLLM_OPS_INLINE V operator()(V x) const { return x * normal_cdf(x); }
+  VLLM_OPS_INLINE V operator()(V x) const { return times_normal_cdf(x); }
 };
 template <class T>
 struct GeluTanh : UnaryBase<T> {

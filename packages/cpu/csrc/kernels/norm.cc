@@ -51,7 +51,7 @@ void layer_norm(const LayerNormArgs& g) {
       return keep_n<S>(map<S>(tail(i, m), centre), m);
     };
     const double variance = row_sum<S>(n, centred, centred_tail, AddSquare{}) / double(n);
-    const V scale = splat<V>(S(1.0 / __builtin_sqrt(variance + g.eps)));
+    const V scale = splat<V>(inverse_root<S>(variance, g.eps));
     const auto scaled = [&](V v) VLLM_OPS_INLINE_LAMBDA { return centre(v) * scale; };
     const auto times = [](V a, V b) VLLM_OPS_INLINE_LAMBDA { return a * b; };
     const auto plus = [](V a, V b) VLLM_OPS_INLINE_LAMBDA { return a + b; };
@@ -72,11 +72,6 @@ void layer_norm(const LayerNormArgs& g) {
 }
 
 // ---- rms_norm_gated ----
-
-template <class S>
-VLLM_OPS_INLINE Vec<S> inverse_rms(double sum, int64_t n, double eps) {
-  return splat<Vec<S>>(S(1.0 / __builtin_sqrt(sum / double(n) + eps)));
-}
 
 // One group: out = x * scale [* weight] [* silu(gate)]. X is T, or the accumulation type where x
 // has been gated already.
@@ -119,7 +114,7 @@ void rms_norm_gated(const GatedNormArgs& g) {
                              ? nullptr
                              : static_cast<const Gate*>(g.gate) + r * g.gate_stride + begin;
       if (gate == nullptr || g.norm_before_gate) {
-        const V scale = inverse_rms<S>(sum_squares(x, n), n, g.eps);
+        const V scale = splat<V>(inverse_root<S>(sum_squares(x, n) / double(n), g.eps));
         scale_group<T>(x, out, weight, gate, scale, n);
         continue;
       }
@@ -133,7 +128,8 @@ void rms_norm_gated(const GatedNormArgs& g) {
         store_n(gated + i, v, m);
         return v;
       };
-      const V scale = inverse_rms<S>(row_sum<S>(n, block, tail, AddSquare{}), n, g.eps);
+      const double mean_square = row_sum<S>(n, block, tail, AddSquare{}) / double(n);
+      const V scale = splat<V>(inverse_root<S>(mean_square, g.eps));
       scale_group<T>(gated, out, weight, static_cast<const Gate*>(nullptr), scale, n);
     }
   }

@@ -149,5 +149,13 @@ VLLM_OPS_INLINE double sum_squares(const T* x, int64_t n) {
       [x](int64_t i, int64_t m) VLLM_OPS_INLINE_LAMBDA { return load_n(x + i, m); }, AddSquare{});
 }
 
+// 1 / sqrt(mean_square + eps), in double and rounded once; 0 where that sum is 0, so that a row of
+// zeros with an eps of 0 gives zeros, as the reference does.
+template <class S>
+VLLM_OPS_INLINE S inverse_root(double mean_square, double eps) {
+  const double total = mean_square + eps;
+  return total == 0.0 ? S(0) : S(1.0 / __builtin_sqrt(total));
+}
+
 }  // namespace
 }  // namespace vllm_ops

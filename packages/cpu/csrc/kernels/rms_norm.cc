@@ -9,12 +9,6 @@
 namespace vllm_ops {
 namespace {
 
-// 1 / sqrt(mean + eps), in double and rounded once.
-template <class S>
-VLLM_OPS_INLINE S inverse_rms(double sum, int64_t n, double eps) {
-  return S(1.0 / __builtin_sqrt(sum / double(n) + eps));
-}
-
 template <class T>
 struct NoWeight {
   static constexpr bool kPresent = false;
@@ -60,7 +54,7 @@ VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> sc
 
 template <class T, class Weight>
 VLLM_OPS_INLINE void normalize_row(const T* x, T* out, double sum, const RmsNormArgs& g) {
-  const auto scale = inverse_rms<Acc<T>>(sum, g.variance_size, g.eps);
+  const auto scale = inverse_root<Acc<T>>(sum / double(g.variance_size), g.eps);
   if (g.round_before_weight) {
     scale_row<T, Weight, true>(x, out, g.weight, scale, g);
   } else {

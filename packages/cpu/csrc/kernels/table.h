@@ -194,6 +194,9 @@ struct RotaryTable {
 
 struct KernelTable {
   const char* name;
+  // What an activation costs an element, with 1 for a load, an addition and a store of any tier
+  // that has vectors of 32 bytes: it decides when a second thread pays.
+  int activation_cost;
   const ActivationTable* activation;
   const RmsNormTable* rms_norm;
   const NormTable* norm;

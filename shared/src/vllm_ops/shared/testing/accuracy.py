@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import _table, backends
 from ..ops import OPS
 from .accuracy_subjects import CHAIN_LENGTH, SUBJECTS, Subject
 from .parity import flat
@@ -170,7 +171,7 @@ def check_accuracy(
         what = f"{subject} {regime} {dtype} output {place}"
         if not torch.equal(torch.isfinite(actual), torch.isfinite(native)):
             raise AssertionError(f"{what}: NaN or infinity in other places than native")
-        floor = max(FLOOR[dtype], subject.floor)
+        floor = max(FLOOR[dtype], subject.floor * exact.pow(2).mean().sqrt().item())
         ours, theirs = errors(actual, exact, floor), errors(native, exact, floor)
         largest = theirs.largest * (1 + LARGEST_SHARE) + LARGEST_SLACK[dtype]
         _judge(what, ours, theirs, ("largest", largest), MEAN_SLACK)
@@ -206,4 +207,29 @@ def check_chain(
     return ours, theirs
 
 
-__all__ = ["SUBJECTS", "Errors", "Subject", "check_accuracy", "check_chain", "errors", "ulp"]
+def main() -> None:
+    """Print the errors of every operator: ``python -m vllm_ops.shared.testing.accuracy``."""
+    found = backends.choose()
+    print(f"{found.name} {found.version}: {found.reason}; errors against fp64, in ulps\n")
+    head = ["op", "dtype", "largest", "native", "mean", "native", "signed", "native"]
+    body = []
+    for subject in SUBJECTS:
+        if subject.op not in found.ops:
+            continue
+        for dtype in FLOOR:
+            ours, theirs = check_accuracy(subject, "normal", dtype)
+            figures = [
+                f"{figure:.3f}"
+                for pair in zip(
+                    (ours.largest, ours.mean, ours.bias),
+                    (theirs.largest, theirs.mean, theirs.bias),
+                    strict=True,
+                )
+                for figure in pair
+            ]
+            body.append([str(subject), str(dtype).removeprefix("torch."), *figures])
+    print(_table.render(head, body))
+
+
+if __name__ == "__main__":
+    main()

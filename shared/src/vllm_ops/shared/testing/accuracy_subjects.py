@@ -14,6 +14,8 @@ from ..reference.layernorm import rms_norm
 from . import inputs
 from .cases.activation import GATED, POINTWISE
 from .cases.layernorm import unusual
+from .cases.rotary import ROWS as TABLE_ROWS
+from .cases.rotary import table
 
 ROWS, COLUMNS = 64, 1024
 CHAIN_ROWS = 32
@@ -67,7 +69,8 @@ class Subject:
         tag: what the arguments are.
         build: the arguments for an ``x [..., COLUMNS]`` of ordinary width.
         gated: whether the operator halves the last dimension.
-        floor: magnitude below which errors count as at it, where terms cancel.
+        floor: share of the root mean square of the result below which errors count as at it, for
+        operators whose terms cancel.
     """
 
     op: str
@@ -104,7 +107,7 @@ class Subject:
                 x = torch.cat((x, _other(x)), dim=-1)
             output = run(*self.build(x))
             output = output if isinstance(output, Tensor) else output[0]
-            h = h + output.double().roll(101, -1)
+            h = h + output.double().reshape(h.shape).roll(101, -1)
         return h
 
 
@@ -135,7 +138,7 @@ def _activations() -> list[Subject]:
         Subject(op, "-".join(map(str, extra)), _plain(*extra), gated=True) for op, extra in GATED
     ]
     found += [Subject(op, "", _plain()) for op in POINTWISE]
-    found.append(Subject("xielu", "", lambda x: (x, *_alphas(x))))
+    found.append(Subject("xielu", "", lambda x: (x, *_alphas(x)), floor=0.1))
     return found
 
 
@@ -167,5 +170,46 @@ def _norms() -> list[Subject]:
     ]
 
 
-SUBJECTS: tuple[Subject, ...] = (*_activations(), *_norms())
-"""Every activation and every norm."""
+HEAD_SIZE = 128
+POSITION_STEP = 37
+"""From one row to the next, so that every angle is met."""
+
+
+def _rotary(is_neox_style: bool) -> Build:
+    def args(x: Tensor) -> tuple[Any, ...]:
+        positions = torch.arange(x.shape[0], device=x.device) * POSITION_STEP
+        return positions, x, _other(x), HEAD_SIZE, table(HEAD_SIZE, TABLE_ROWS, x.device)
+
+    return lambda x: (*args(x), is_neox_style)
+
+
+def _multimodal(x: Tensor) -> tuple[Any, ...]:
+    positions, *rest = _rotary(True)(x)
+    axes = torch.stack((positions, positions.flip(0), positions // 2))
+    return (axes, *rest[:-1], [16, 24, 24])
+
+
+def _given_angles(x: Tensor) -> tuple[Any, ...]:
+    positions = torch.arange(x.shape[0], device=x.device) * POSITION_STEP
+    cos, sin = table(HEAD_SIZE, TABLE_ROWS, x.device)[positions].chunk(2, -1)
+    return x.unflatten(-1, (-1, HEAD_SIZE)), cos, sin
+
+
+def _norm_and_rotary(x: Tensor) -> tuple[Any, ...]:
+    positions, query, key, head_size, cache, _ = _rotary(True)(x)
+    weights = _weight(x[:, :HEAD_SIZE], 5), _weight(x[:, :HEAD_SIZE], 6)
+    return positions, query, key, head_size, *weights, EPS, cache
+
+
+def _rotaries() -> list[Subject]:
+    return [
+        Subject("rotary_embedding", "neox", _rotary(True), floor=1.0),
+        Subject("rotary_embedding", "gptj", _rotary(False), floor=1.0),
+        Subject("multimodal_rotary_embedding", "", _multimodal, floor=1.0),
+        Subject("apply_rotary_emb", "", _given_angles, floor=1.0),
+        Subject("qk_norm_rope", "", _norm_and_rotary, floor=1.0),
+    ]
+
+
+SUBJECTS: tuple[Subject, ...] = (*_activations(), *_norms(), *_rotaries())
+"""Every operator that is not in-place; an in-place one is the same kernel."""
