@@ -25,6 +25,25 @@ import torch
 from . import policy
 from .decision import DispatchError
 
+__all__ = [
+    "ENTRY_POINT_GROUP",
+    "KNOWN",
+    "METHODS",
+    "NATIVE",
+    "Backend",
+    "Probe",
+    "check_name",
+    "choose",
+    "forward_method",
+    "linear_path",
+    "load_library",
+    "names",
+    "probe",
+    "probed",
+    "refresh",
+    "third_party",
+]
+
 if TYPE_CHECKING:
     import torch
 
@@ -52,6 +71,7 @@ class Backend(Protocol):
         names it beside the version that runs.
         evidence: ``"device"`` (the default) where the kernels run on their own hardware,
         ``"emulated"`` where an emulator runs them.
+        linear_path: see :func:`linear_path`.
         info: a function that returns a dictionary of strings for ``vllm-ops info``, such as
         ``{"isa": "avx512"}``.
     """

@@ -17,6 +17,8 @@ from . import _lean_call
 from .custom_op import CustomOp
 from .ops import NAMESPACE
 
+__all__ = ["CallCounts", "count_calls", "has_kernel", "implementation"]
+
 
 def has_kernel(op: str, device_type: str) -> bool:
     """Whether the dispatcher holds a kernel of its own for ``op`` and a torch device type."""

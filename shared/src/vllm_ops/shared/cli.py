@@ -21,6 +21,8 @@ import torch
 from . import __version__, _table, backends, evidence, policy
 from .ops import OPS
 
+__all__ = ["info", "main"]
+
 
 def _print(value: Any, as_json: bool, text: str) -> None:
     print(json.dumps(value, indent=1) if as_json else text)

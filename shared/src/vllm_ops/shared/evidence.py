@@ -18,6 +18,8 @@ from pathlib import Path
 from . import backends
 from .ops import OPS
 
+__all__ = ["FILE", "LEVELS", "Table", "level_here", "packaged", "record", "table"]
+
 LEVELS = ("device", "emulated", "compiled", "native")
 FILE = "evidence.json"
 

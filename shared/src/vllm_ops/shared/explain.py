@@ -14,6 +14,8 @@ from .calls import CallCounts, has_kernel, implementation
 from .custom_op import CustomOp
 from .ops import OPS, Op
 
+__all__ = ["Explanation", "Row", "explain"]
+
 
 @dataclass(frozen=True)
 class Row:

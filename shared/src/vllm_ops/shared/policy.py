@@ -25,6 +25,22 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
+__all__ = [
+    "ENV_CUSTOM_OPS",
+    "ENV_DEVICE",
+    "ENV_STRICT",
+    "OpPolicy",
+    "current_device",
+    "current_ops",
+    "custom_ops",
+    "device",
+    "is_strict",
+    "parse",
+    "settings",
+    "strict",
+    "suggest",
+]
+
 ENV_CUSTOM_OPS = "VLLM_OPS_CUSTOM_OPS"
 ENV_DEVICE = "VLLM_OPS_DEVICE"
 ENV_STRICT = "VLLM_OPS_STRICT"
@@ -44,6 +60,7 @@ class OpPolicy:
     source: str = "the default policy"
 
     def allows(self, name: str) -> bool:
+        """Whether the operator of that name may use a kernel."""
         return name in self.enabled or (self.default and name not in self.disabled)
 
 
@@ -120,6 +137,11 @@ def current_device() -> str | None:
 
 
 def is_strict() -> bool:
+    """Whether a native fall-back is an error here and now.
+
+    Raises:
+        ValueError: ``VLLM_OPS_STRICT`` is neither 0 nor 1.
+    """
     value = _strict.get()
     if value is not None:
         return value

@@ -5,7 +5,7 @@ them."""
 from .cases import CASES, DTYPES, Case, cases
 from .conformance import Failure, Report, checks_of, run_conformance
 from .parity import check_parity, flat
-from .tolerances import ELEMENTWISE, NORM, Tolerance, assert_within, ulp_distance
+from .tolerances import ELEMENTWISE, LINEAR, NORM, Tolerance, assert_within, ulp_distance
 
 __all__ = [
     "CASES",
