@@ -38,7 +38,9 @@ def test_a_layout_that_is_not_dense_is_refused_by_name(convert):
         F.rms_norm(x, convert(weight), 1e-6)
 
 
-@pytest.mark.parametrize(("shift", "message"), [(-3, "must not be negative"), (50, "must be below 16")])
+@pytest.mark.parametrize(
+    ("shift", "message"), [(-3, "must not be negative"), (50, "must be below 16")]
+)
 def test_positions_are_checked_under_function_transforms(shift, message):
     def turn(query):
         return F.rotary_embedding(POSITIONS + shift, query, None, 8, TABLE)[0]
