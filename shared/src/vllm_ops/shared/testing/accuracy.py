@@ -228,7 +228,7 @@ def main() -> None:
                 for figure in pair
             ]
             body.append([str(subject), str(dtype).removeprefix("torch."), *figures])
-    print(_table.render(head, body))
+    print(_table.render(head, body, 100))
 
 
 if __name__ == "__main__":
