@@ -32,6 +32,9 @@ from vllm_ops.shared.testing.op_calls import OpCalls
 
 PROMPT = "Explain in a few sentences why the sky is blue and why sunsets are red."
 
+FIRST_TOKENS = 8
+"""How often each round measures the first token again."""
+
 
 @dataclass
 class Run:
@@ -131,6 +134,12 @@ def side_by_side(
             if best.tokens != run.tokens:
                 raise SystemExit(f"{name}: two runs gave different tokens")
             best.steps = [min(pair) for pair in zip(best.steps, run.steps, strict=True)]
+        # A round has one first token among many others: a few more make it as sure as those.
+        for _ in range(FIRST_TOKENS):
+            for name, model in models.items():
+                with progress(1, f"{name}, {what}") as bar:
+                    steps = generate(model, inputs, 1, bar).steps
+                runs[name].steps[0] = min(runs[name].steps[0], steps[0])
 
     # Pages, thread pools and code paths warm up.
     take_turns("warming up", min(tokens, 4))
