@@ -222,9 +222,11 @@ class Decoder(nn.Module):
 
 
 def _ratio(ours: Entry, theirs: Entry) -> float:
-    """Paired; on a machine too busy for a quiet round, of the fastest samples."""
+    """Paired; on a machine too busy for a quiet round, of the fastest samples; NaN without any."""
     ratio = paired(ours, theirs)
-    return ours.best / theirs.best if math.isnan(ratio) else ratio
+    if math.isnan(ratio) and ours.best is not None and theirs.best is not None:
+        return ours.best / theirs.best
+    return ratio
 
 
 def model(seconds: float, order: random.Random) -> list[Figure]:

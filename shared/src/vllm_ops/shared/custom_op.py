@@ -145,8 +145,9 @@ class CustomOp(nn.Module):
         state["_forward_function"] = getattr(type(self), decision.method)
 
     def _decide(self) -> Decision:
+        strict = policy.is_strict()  # asked first, so that a misspelt setting never goes unnoticed
         decision = self._choose()
-        if decision.native and not decision.asked and policy.is_strict():
+        if strict and decision.native and not decision.asked:
             raise DispatchError(
                 f"{self.name or type(self).__name__}: no kernel on {decision.device}: "
                 f"{decision.reason} ({policy.ENV_STRICT} forbids the native path)"

@@ -200,7 +200,13 @@ def device(name: str) -> Iterator[None]:
 
 @contextmanager
 def strict(enabled: bool = True) -> Iterator[None]:
-    """Make a native fall-back an error for the modules that are built in this block."""
+    """Make a native fall-back an error for the modules that are built in this block.
+
+    Raises:
+        TypeError: ``enabled`` is not a bool.
+    """
+    if not isinstance(enabled, bool):
+        raise TypeError(f"strict: enabled must be True or False, got {enabled!r}")
     token = _strict.set(enabled)
     try:
         yield

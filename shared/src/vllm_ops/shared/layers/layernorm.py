@@ -127,11 +127,15 @@ class RMSNorm(_Norm):
         weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
         if weight is None:
             self._check_size(x)
-        if state["variance_size"] is not None:
-            return self._partly(x, residual, weight, eps, state["variance_size"])
-        if residual is None:
-            return _rms_norm(x, weight, eps)
-        return _fused_add_rms_norm(x, residual, weight, eps)
+        try:
+            if state["variance_size"] is not None:
+                return self._partly(x, residual, weight, eps, state["variance_size"])
+            if residual is None:
+                return _rms_norm(x, weight, eps)
+            return _fused_add_rms_norm(x, residual, weight, eps)
+        except ValueError:
+            self._check_size(x)  # the operator would blame the weight
+            raise
 
     @staticmethod
     def _partly(x: Tensor, residual: Tensor | None, *rest: Any) -> Tensor | _Pair:
@@ -181,9 +185,13 @@ class GemmaRMSNorm(_Norm):
         state = self.__dict__
         parameters, eps = state["_parameters"], state["eps"]
         weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
-        if residual is None:
-            return _rms_norm(x, weight, eps, None, 1.0, False)
-        return _fused_add_rms_norm(x, residual, weight, eps, None, 1.0, False)
+        try:
+            if residual is None:
+                return _rms_norm(x, weight, eps, None, 1.0, False)
+            return _fused_add_rms_norm(x, residual, weight, eps, None, 1.0, False)
+        except ValueError:
+            self._check_size(x)
+            raise
 
 
 @CustomOp.register("layer_norm")
@@ -232,7 +240,11 @@ class LayerNorm(_Norm):
         weight = self._parameter("weight")
         if weight is None:
             self._check_size(x)
-        return _layer_norm(x, weight, self._parameter("bias"), self.eps)
+        try:
+            return _layer_norm(x, weight, self._parameter("bias"), self.eps)
+        except ValueError:
+            self._check_size(x)
+            raise
 
 
 @CustomOp.register("rms_norm_gated")

@@ -111,7 +111,7 @@ def get_rope(
         "rotary_dim": parsed.dim,
         "max_position": max_position,
         "base": parsed.base,
-        "is_neox_style": bool(is_neox_style),
+        "is_neox_style": is_neox_style,
         "scaling": parsed.scaling,
         "max_length": max_length,
         "enabled": enabled,

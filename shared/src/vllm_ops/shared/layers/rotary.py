@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..ops import rotary as _ops
 from ..rope.scaling import RopeScaling
 from ._rotary_table import RotaryTable, rotary_spec
@@ -72,6 +73,7 @@ class RotaryEmbedding(RotaryTable):
         self.max_position = max_position
         self.max_length = spec.length
         self.base = spec.base
+        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         self.is_neox_style = is_neox_style
         self.scaling = spec.scaling
 

@@ -21,6 +21,9 @@ def short(dtype: torch.dtype) -> str:
 def tensor(op: str, name: str, value: Any) -> None:
     if not isinstance(value, Tensor):
         raise TypeError(f"{op}: {name} must be a torch.Tensor, got {type(value).__name__}")
+    if value.layout != torch.strided or value.is_nested:
+        got = "a nested tensor" if value.is_nested else str(value.layout).removeprefix("torch.")
+        raise TypeError(f"{op}: {name} must be a dense tensor (torch.strided), got {got}")
 
 
 def number(op: str, name: str, value: Any) -> None:
@@ -31,6 +34,11 @@ def number(op: str, name: str, value: Any) -> None:
 def integer(op: str, name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+
+
+def boolean(op: str, name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        raise TypeError(f"{op}: {name} must be True or False, got {value!r}")
 
 
 def floating(op: str, name: str, value: Any) -> None:

@@ -43,11 +43,13 @@ def gather(positions: Tensor, cos_sin_cache: Tensor) -> tuple[Tensor, Tensor]:
 
     On the CPU the operators have checked the positions, or the compiled graph does. Elsewhere a
     check would cost a synchronisation, so a position outside the table gives a row of NaN and never
-    a wild read; so does an exported graph, which may run anywhere.
+    a wild read; so does an exported graph, which may run anywhere, and vmap over positions, which
+    hides their values.
     """
     index = positions.long()
     rows = cos_sin_cache.shape[0]
-    if positions.device.type != "cpu" or torch.compiler.is_exporting():
+    hidden = torch.compiler.is_exporting() or torch._C._functorch.is_batchedtensor(positions)
+    if positions.device.type != "cpu" or hidden:
         outside = (index < 0) | (index >= rows)
         table = cos_sin_cache[index.clamp(0, max(rows - 1, 0))]
         table = table.masked_fill(outside.unsqueeze(-1), float("nan"))
