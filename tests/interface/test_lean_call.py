@@ -12,7 +12,16 @@ import pytest
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules import module as global_hooks
-from vllm_ops.shared import RMSNorm, SiluAndMul, count_calls, explain
+from vllm_ops.shared import (
+    GemmaRMSNorm,
+    LayerNorm,
+    RMSNorm,
+    RMSNormGated,
+    SiluAndMul,
+    count_calls,
+    device,
+    explain,
+)
 from vllm_ops.shared.calls import has_kernel
 
 from .helpers import Machine, tensor
@@ -233,3 +242,30 @@ def test_counting_leaves_compiled_code_alone(cpu: Machine) -> None:
     compiled(X)
     assert len(graphs) == 2
     assert calls.total() == 0
+
+
+class Doubled(nn.Module):
+    def forward(self, weight: Tensor) -> Tensor:
+        return weight * 2
+
+
+@pytest.mark.parametrize("path", ["native", "cpu"])
+@pytest.mark.parametrize("cls", [RMSNorm, GemmaRMSNorm, LayerNorm, RMSNormGated])
+def test_weights_that_are_registered_no_more(cpu: Machine, cls: Any, path: str) -> None:
+    with device(path):
+        plain, parametrized, sharded = cls(8), cls(8), cls(8)
+    for layer in (plain, parametrized, sharded):
+        nn.init.constant_(layer.weight, 3.0)
+    nn.utils.parametrize.register_parametrization(parametrized, "weight", Doubled())
+    sharded.weight = None
+    del sharded._parameters["weight"]
+    sharded.weight = torch.full((8,), 6.0)
+    nn.init.constant_(plain.weight, 6.0)
+    for layer in (parametrized, sharded):
+        torch.testing.assert_close(layer(X), plain(X))
+
+
+def test_functional_call(layer: RMSNorm) -> None:
+    weight = torch.full((8,), 3.0)
+    got = torch.func.functional_call(layer, {"weight": weight}, (X,))
+    torch.testing.assert_close(got, layer(X) * 3)

@@ -10,6 +10,7 @@ has a tracer patched ``nn.Module.__call__``? If so, ``nn.Module.__call__`` takes
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -30,7 +31,13 @@ observers: list[Observer] = []
 
 _Module = nn.Module
 _module_call = nn.Module.__call__
-_compiler = torch.compiler
+# Not part of torch's public interface; without it, only the names of modules in a graph of
+# non-strict export depend on the check of nn.Module.__call__ below.
+_compiler: Any = (
+    torch.compiler
+    if hasattr(torch.compiler, "_is_compiling_flag")
+    else types.SimpleNamespace(_is_compiling_flag=False)
+)
 _jit_trace = torch.jit._trace
 _dispatched_forward: Any = None
 

@@ -113,17 +113,16 @@ def _info(options: argparse.Namespace) -> int:
 
 
 def _columns(table: evidence.Table, width: int) -> list[list[str]]:
-    """The backends in groups that fit beside the operators' names."""
-    groups: list[list[str]] = []
-    used = 0
-    for name, levels in table.items():
-        size = 2 + max(len(name), *map(len, levels.values()))
-        if not groups or used + size > width:
-            groups.append([])
-            used = max(map(len, OPS))
-        groups[-1].append(name)
-        used += size
-    return groups
+    """The backends in as few groups, of about the same size, as fit beside the operators' names."""
+    names = list(table)
+    sizes = [2 + max(len(name), *map(len, levels.values())) for name, levels in table.items()]
+    room = max(width - max(map(len, OPS)), *sizes)
+    for count in range(1, len(names) + 1):
+        each = -(-len(names) // count)
+        starts = range(0, len(names), each)
+        if all(sum(sizes[start : start + each]) <= room for start in starts):
+            return [names[start : start + each] for start in starts]
+    raise AssertionError("one column always fits")
 
 
 def _ops(options: argparse.Namespace) -> int:

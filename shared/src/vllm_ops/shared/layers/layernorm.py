@@ -51,6 +51,15 @@ class _Norm(CustomOp):
     def _add_parameter(self, name: str, value: Tensor | None) -> None:
         self.register_parameter(name, None if value is None else nn.Parameter(value))
 
+    def _parameter(self, name: str) -> Tensor | None:
+        """A parameter, also where it is registered no more: a parametrization puts a property in
+        its place, and FSDP a plain tensor."""
+        parameters = self._parameters
+        if name in parameters:
+            return parameters[name]
+        value: Tensor | None = getattr(self, name)
+        return value
+
     def _check_size(self, x: Any) -> None:
         if isinstance(x, Tensor) and x.dim() and x.shape[-1] != self.hidden_size:
             raise ValueError(
@@ -105,7 +114,7 @@ class RMSNorm(_Norm):
 
     def forward_native(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         self._check_size(x)
-        weight = self._parameters["weight"]
+        weight = self._parameter("weight")
         if residual is None:
             return _rms_norm_native(x, weight, self.eps, self.variance_size)
         return _fused_add_rms_norm_native(x, residual, weight, self.eps, self.variance_size)
@@ -114,7 +123,8 @@ class RMSNorm(_Norm):
         # The dictionary, because attributes go through nn.Module.__getattr__, 0.04 us each; and no
         # argument that equals its default, 0.07 us each to parse.
         state = self.__dict__
-        weight, eps = state["_parameters"]["weight"], state["eps"]
+        parameters, eps = state["_parameters"], state["eps"]
+        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
         if weight is None:
             self._check_size(x)
         try:
@@ -166,14 +176,15 @@ class GemmaRMSNorm(_Norm):
 
     def forward_native(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         self._check_size(x)
-        weight = self._parameters["weight"]
+        weight = self._parameter("weight")
         if residual is None:
             return _rms_norm_native(x, weight, self.eps, None, 1.0, False)
         return _fused_add_rms_norm_native(x, residual, weight, self.eps, None, 1.0, False)
 
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         state = self.__dict__
-        weight, eps = state["_parameters"]["weight"], state["eps"]
+        parameters, eps = state["_parameters"], state["eps"]
+        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
         try:
             if residual is None:
                 return _rms_norm(x, weight, eps, None, 1.0, False)
@@ -222,15 +233,15 @@ class LayerNorm(_Norm):
 
     def forward_native(self, x: Tensor) -> Tensor:
         self._check_size(x)
-        parameters = self._parameters
-        return _layer_norm_native(x, parameters["weight"], parameters["bias"], self.eps)
+        weight, bias = self._parameter("weight"), self._parameter("bias")
+        return _layer_norm_native(x, weight, bias, self.eps)
 
     def forward_kernel(self, x: Tensor) -> Tensor:
-        weight = self._parameters["weight"]
+        weight = self._parameter("weight")
         if weight is None:
             self._check_size(x)
         try:
-            return _layer_norm(x, weight, self._parameters["bias"], self.eps)
+            return _layer_norm(x, weight, self._parameter("bias"), self.eps)
         except ValueError:
             self._check_size(x)
             raise
@@ -282,14 +293,14 @@ class RMSNormGated(_Norm):
         return _rms_norm_gated_native(
             x,
             gate,
-            self._parameters["weight"],
+            self._parameter("weight"),
             self.eps,
             self.group_size,
             self.norm_before_gate,
         )
 
     def forward_kernel(self, x: Tensor, gate: Tensor | None = None) -> Tensor:
-        weight = self._parameters["weight"]
+        weight = self._parameter("weight")
         if weight is None:
             self._check_size(x)
         return _rms_norm_gated(x, gate, weight, self.eps, self.group_size, self.norm_before_gate)

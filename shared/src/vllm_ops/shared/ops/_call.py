@@ -65,7 +65,7 @@ def make_call(
             raise
 
     def outside_inference(args: tuple[Any, ...]) -> Any:
-        if compiler._is_compiling_flag:
+        if getattr(compiler, "_is_compiling_flag", False):
             # Non-strict export runs this code; its graph must hold nothing but the operator.
             return kernel(*args)
         if forward_ad._current_level >= 0 or in_functorch():
