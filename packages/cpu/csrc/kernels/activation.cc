@@ -276,10 +276,12 @@ void swigluoai(const ElementwiseArgs& g) {
   }
 }
 
-#define VLLM_OPS_GATED(Op) \
-  {gated<float, Op<float>>, gated<BF16, Op<BF16>>, gated<F16, Op<F16>>, gated<double, Op<double>>}
-#define VLLM_OPS_UNARY(Op) \
-  {unary<float, Op<float>>, unary<BF16, Op<BF16>>, unary<F16, Op<F16>>, unary<double, Op<double>>}
+#define VLLM_OPS_GATED(Op)                                                            \
+  {gated<float, Op<float>>, gated<BF16EvenOdd, Op<BF16EvenOdd>>, gated<F16, Op<F16>>, \
+   gated<double, Op<double>>}
+#define VLLM_OPS_UNARY(Op)                                                            \
+  {unary<float, Op<float>>, unary<BF16EvenOdd, Op<BF16EvenOdd>>, unary<F16, Op<F16>>, \
+   unary<double, Op<double>>}
 
 }  // namespace
 

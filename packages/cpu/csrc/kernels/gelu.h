@@ -27,7 +27,7 @@ constexpr float kFar = 3.25f;
 template <class T>
 constexpr bool kBrief = false;
 template <>
-constexpr bool kBrief<BF16> = true;
+constexpr bool kBrief<BF16EvenOdd> = true;
 
 // c(z) of normal_tail_near, as a tree: as a chain it would be latency that limits the kernel.
 // Fit errors z^2 c(z): 3e-9; brief, 5e-8.
