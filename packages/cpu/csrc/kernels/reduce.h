@@ -27,6 +27,22 @@ VLLM_OPS_INLINE void to_double(VF v, VD& lo, VD& hi) {
 #endif
 }
 
+template <int Step, int... I>
+VLLM_OPS_INLINE VD add_lanes(VD v, Ints<I...>) {
+  return v + __builtin_shufflevector(v, v, (I ^ Step)...);
+}
+VLLM_OPS_INLINE double lanes_sum(VD v) {
+  constexpr Counting<kLanes<double>> lanes;
+#if VLLM_OPS_VEC_BYTES > 32
+  v = add_lanes<4>(v, lanes);
+#endif
+#if VLLM_OPS_VEC_BYTES > 16
+  v = add_lanes<2>(v, lanes);
+#endif
+  v = add_lanes<1>(v, lanes);
+  return v[0];
+}
+
 template <class S>
 class RowSum;
 
@@ -39,12 +55,7 @@ class RowSum<float> {
     lo_ += a;
     hi_ += b;
   }
-  VLLM_OPS_INLINE double total() const {
-    const VD v = lo_ + hi_;
-    double s = 0;
-    for (int i = 0; i < kLanes<double>; ++i) s += v[i];
-    return s;
-  }
+  VLLM_OPS_INLINE double total() const { return lanes_sum(lo_ + hi_); }
 
  private:
   VD lo_{}, hi_{};
@@ -93,6 +104,7 @@ VLLM_OPS_INLINE double row_sum(int64_t n, BlockFn block, TailFn tail, Term term)
     }
     sum.fold((even.a + even.b) + (odd.a + odd.b));
   }
+  if (i == n) return sum.total();
   Block<S> rest{};
   if (i + kBlock<S> <= n) {
     rest = map<S>(rest, block(i), term);
