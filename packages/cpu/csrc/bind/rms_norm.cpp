@@ -52,15 +52,24 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
   void* result = mutable_data(out);
   const void* in = data(x);
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
+    RmsNormArgs args = common;
+    args.x_stride = grid.inner_strides()[0];
+    args.out_stride = grid.inner_strides()[1];
+    args.rows = 0;
+    int64_t at_x = 0;
+    // One run behind, so that the kernel knows which rows come next.
+    const auto flush = [&](int64_t next) {
+      args.x_next = next;
+      if (args.rows > 0) fn(args);
+    };
     grid.for_runs(begin, end, [&](int64_t, const int64_t* offset, int64_t count) {
-      RmsNormArgs args = common;
+      flush(offset[0] - at_x);
+      at_x = offset[0];
       args.x = at(in, offset[0], dtype);
-      args.x_stride = grid.inner_strides()[0];
       args.out = at(result, offset[1], dtype);
-      args.out_stride = grid.inner_strides()[1];
       args.rows = count;
-      fn(args);
     });
+    flush(0);
   });
 }
 

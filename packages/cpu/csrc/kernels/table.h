@@ -68,6 +68,7 @@ enum WeightKind : int {
 struct RmsNormArgs {
   const void* x;
   int64_t x_stride;
+  int64_t x_next;  // rms_norm only: from x to the rows that this thread reads after these, or 0
   const void* residual;  // fused_add only
   int64_t residual_stride;
   void* out;
