@@ -50,6 +50,7 @@ _OPS: Final = frozenset(
         "quick_gelu",
         "relu2",
         "linear",
+        "linear_int8",
         "xielu",
         "rms_norm",
         "rms_norm_",
@@ -112,6 +113,7 @@ def load() -> None:
     if _loaded is not None:
         return
     import torch
+    from vllm_ops.shared.ops import native_fallback
 
     path = _library_path()
     try:
@@ -128,6 +130,8 @@ def load() -> None:
     refused = library.vllm_ops_cpu_isa_error().decode()
     if refused:
         raise ImportError(f"vllm-ops-cpu {version()}: {refused}")
+    # The one operator whose kernel hands some calls (fp64) to the reference.
+    native_fallback.provide({"linear_int8"})
     _loaded = library
 
 

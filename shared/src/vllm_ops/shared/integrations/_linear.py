@@ -35,6 +35,9 @@ class FusedLinear(Adopted):
         return _linear(x, parameters["weight"], parameters["bias"])
 
 
+KIND = FusedLinear
+
+
 def is_candidate(module: nn.Module) -> bool:
     """Whether ``module`` is a linear layer in half precision; in fp32 there is nothing to gain."""
     return type(module) is nn.Linear and module.weight.dtype in HALF
