@@ -116,7 +116,7 @@ UNLISTED = {
 
 
 def test_every_operator_has_an_accuracy_subject():
-    """The linear operators have comparisons of their own; an in-place operator is its twin's kernel."""
+    """The linear operators have their own comparisons; an in-place one is its twin's kernel."""
     expected = {name for name, op in OPS.items() if not op.in_place} - {"linear", "linear_int8"}
     assert {subject.op for subject in SUBJECTS} == expected
 

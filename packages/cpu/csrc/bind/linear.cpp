@@ -87,17 +87,17 @@ void boxed_linear(StableIValue* stack, uint64_t num_args, uint64_t) {
                    b.last());
   }
   const int dtype = dtype_index(m.dtype);
-  static const bool by_kernel[kNumDTypes] = {false, linear_path(linear_report(), kBF16).kernel,
-                                             linear_path(linear_report(), kF16).kernel, false};
+  static const int64_t most_rows[kNumDTypes] = {0, linear_path(linear_report(), kBF16).most_rows,
+                                                linear_path(linear_report(), kF16).most_rows, 0};
   int64_t sizes[64];
   std::copy(m.sizes, m.sizes + m.dim, sizes);
   sizes[m.dim - 1] = w.sizes[0];
-  if (!by_kernel[dtype] || m.last() > kLongestRow) {
+  const RowGrid<1> grid(m.sizes, m.dim - 1, {m.strides});
+  if (most_rows[dtype] == 0 || grid.rows() > most_rows[dtype] || m.last() > kLongestRow) {
     stack[0] = native(std::move(x), weight, bias, sizes).release();
     return;
   }
   Tensor out = empty(sizes, m.dim, m.dtype);
-  const RowGrid<1> grid(m.sizes, m.dim - 1, {m.strides});
   const LinearTable& table = *kernels().linear;
   LinearWork work{table, table.pack[dtype], table.linear[dtype]};
   work.dtype = dtype;

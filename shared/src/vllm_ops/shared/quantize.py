@@ -14,7 +14,7 @@ _MOST = 127
 
 
 def quantize_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The int8 weight and the scale of :func:`vllm_ops.shared.functional.linear_int8` for a floating point weight.
+    """The int8 weight and the scale of ``functional.linear_int8`` for a floating point weight.
 
     Symmetric, per output channel: the largest magnitude of a row becomes 127, the rest is rounded
     to the nearest step. So an element changes by at most half of ``scale``, a 254th of the largest

@@ -143,8 +143,9 @@ def isa() -> str:
     return chosen.decode()
 
 
-def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
-    """Whether ``linear`` with a weight of this dtype runs the kernel here, and why, in words.
+def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str, int | None]:
+    """Whether ``linear`` with a weight of this dtype runs the kernel here, why, in words, and up to
+    how many rows of ``x``: None for any number.
 
     It leaves the multiplication to torch where torch has instructions of its own for the dtype.
 
@@ -159,7 +160,8 @@ def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
     asked = None if report is None else report.encode()
     answer: bytes = _loaded.vllm_ops_cpu_linear_path(dtype.encode(), asked)
     path, _, reason = answer.decode().partition(": ")
-    return path == "kernel", reason
+    kind, _, rows = path.partition(" ")
+    return kind == "kernel", reason, int(rows) if rows else None
 
 
 def ops_provided() -> frozenset[str]:

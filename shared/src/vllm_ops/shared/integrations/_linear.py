@@ -53,6 +53,4 @@ def recognise(module: nn.Linear) -> str | None:
     if not chosen.usable:
         return None  # the layer records that, like every other
     path = backends.linear_path(chosen.name, module.weight.dtype)
-    if path is None or path[0]:
-        return None
-    return path[1]
+    return None if path is None or path.kernel else path.reason
