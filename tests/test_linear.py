@@ -27,7 +27,7 @@ def kernel_runs(dtype):
 def need(dtype):
     need_kernel("linear")
     if not kernel_runs(dtype):
-        pytest.skip(f"{dtype} is left to torch here, at least for many rows; test_as_on_another_cpu runs the kernel")
+        pytest.skip(f"{dtype}: many rows are left to torch; test_as_on_another_cpu runs the kernel")
 
 
 def operands(rows, k, n, dtype, seed=0):

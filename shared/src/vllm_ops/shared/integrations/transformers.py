@@ -70,8 +70,9 @@ class PatchReport(list[PatchRow]):
 def patch_model(
     model: nn.Module, *, merge_projections: bool = True, weights: str | None = None
 ) -> PatchReport:
-    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU without
-    half-precision instructions for torch to use, its linear layers in half precision as well.
+    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU its
+    linear layers in half precision as well, where the kernel is faster than torch
+    (``docs/linear.md``).
 
     A swapped layer keeps its parameters, buffers, hooks and names, so ``state_dict``, tied weights,
     ``save_pretrained``, optimizers and adapters are not affected; only its class changes. Policies
