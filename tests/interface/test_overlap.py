@@ -11,11 +11,12 @@ from typing import Any
 import pytest
 import torch
 from helpers.kernels import need_kernel
+from helpers.refusals import reference
 from vllm_ops.shared import functional
 from vllm_ops.shared.ops import OPS
 from vllm_ops.shared.ops._overlap import overlap, overlaps_itself
 
-from .test_refusals import reference, same_everywhere
+from .test_refusals import same_everywhere
 
 ROOT = Path(__file__).resolve().parents[2]
 POSITIONS = torch.arange(4)
