@@ -42,6 +42,22 @@ def integer(op: str, name: str, value: Any) -> None:
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
 
 
+def size(op: str, name: str, value: Any) -> None:
+    """An int above 0."""
+    integer(op, name, value)
+    if value < 1:
+        raise ValueError(f"{op}: {name} must be above 0, got {value}")
+
+
+def parameter_dtype(op: str, dtype: Any) -> None:
+    """What a layer's parameters can be made of, or None for torch's default."""
+    if dtype is not None and dtype not in FLOATING:
+        got = short(dtype) if isinstance(dtype, torch.dtype) else repr(dtype)
+        raise TypeError(
+            f"{op}: dtype must be torch.float32, bfloat16, float16, float64 or None, got {got}"
+        )
+
+
 def boolean(op: str, name: str, value: Any) -> None:
     if not isinstance(value, bool):
         raise TypeError(f"{op}: {name} must be True or False, got {value!r}")

@@ -19,6 +19,14 @@ def _norm(op: str, x: Any, weight: Any, eps: Any) -> None:
     check.epsilon(op, eps)
 
 
+def check_variance_size(op: str, variance_size: Any, columns: Any) -> None:
+    check.integer(op, "variance_size", variance_size)
+    if not 0 < variance_size <= columns:
+        raise ValueError(
+            f"{op}: variance_size must be between 1 and {columns}, got {variance_size}"
+        )
+
+
 def _rms(
     op: str,
     x: Any,
@@ -30,11 +38,7 @@ def _rms(
 ) -> None:
     _norm(op, x, weight, eps)
     if variance_size is not None:
-        check.integer(op, "variance_size", variance_size)
-        if not 0 < variance_size <= x.shape[-1]:
-            raise ValueError(
-                f"{op}: variance_size must be between 1 and {x.shape[-1]}, got {variance_size}"
-            )
+        check_variance_size(op, variance_size, x.shape[-1])
     check.number(op, "weight_offset", weight_offset)
     check.boolean(op, "round_before_weight", round_before_weight)
 

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -183,17 +185,15 @@ rotary_embedding_ = define(
 
 def check_mrope_section(op: str, mrope_section: Any, pairs: Any) -> None:
     """Three numbers of pairs that add up to all of them."""
-    fits = (
-        isinstance(mrope_section, (list, tuple))
-        and len(mrope_section) == 3
-        and all(isinstance(size, int) and size >= 0 for size in mrope_section)
-        and sum(mrope_section) == pairs
-    )
-    if not fits:
-        raise ValueError(
-            f"{op}: mrope_section must be three integers >= 0 whose sum is rotary_dim / 2, "
-            f"{pairs}, got {mrope_section}"
-        )
+    allowed = f"three integers >= 0 whose sum is rotary_dim / 2, {pairs}"
+    if not isinstance(mrope_section, Sequence) or isinstance(mrope_section, str):
+        got = type(mrope_section).__name__
+        raise TypeError(f"{op}: mrope_section must be {allowed}, got {got}")
+    if any(isinstance(n, bool) or not isinstance(n, Integral) for n in mrope_section):
+        raise TypeError(f"{op}: mrope_section must be {allowed}, got {list(mrope_section)}")
+    fits = len(mrope_section) == 3 and all(n >= 0 for n in mrope_section)
+    if not fits or sum(mrope_section) != pairs:
+        raise ValueError(f"{op}: mrope_section must be {allowed}, got {list(mrope_section)}")
 
 
 def _check_multimodal_rotary_embedding(
