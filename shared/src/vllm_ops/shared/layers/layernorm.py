@@ -64,11 +64,11 @@ class _Norm(CustomOp):
     def _parameter(self, name: str) -> Tensor | None:
         """A parameter, also where it is registered no more: a parametrization puts a property in
         its place, and FSDP a plain tensor."""
-        parameters = self._parameters
-        if name in parameters:
-            return parameters[name]
-        value: Tensor | None = getattr(self, name)
-        return value
+        try:
+            return self._parameters[name]
+        except KeyError:
+            value: Tensor | None = getattr(self, name)
+            return value
 
     def _check_size(self, x: Any) -> None:
         if isinstance(x, Tensor) and x.dim() and x.shape[-1] != self.hidden_size:
@@ -131,7 +131,10 @@ class RMSNorm(_Norm):
         # argument that equals its default, 0.07 us each to parse.
         state = self.__dict__
         parameters, eps = state["_parameters"], state["eps"]
-        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
+        try:
+            weight = parameters["weight"]
+        except KeyError:  # no parameter any more, see _parameter
+            weight = self.weight
         if weight is None:
             self._check_size(x)
         try:
@@ -191,7 +194,10 @@ class GemmaRMSNorm(_Norm):
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         state = self.__dict__
         parameters, eps = state["_parameters"], state["eps"]
-        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
+        try:
+            weight = parameters["weight"]
+        except KeyError:  # no parameter any more, see _parameter
+            weight = self.weight
         try:
             if residual is None:
                 return _rms_norm(x, weight, eps, None, 1.0, False)
