@@ -2,6 +2,7 @@
 """gate_proj and up_proj of a patched model: merged, and never at the price of what they are."""
 
 import copy
+import io
 import pickle
 from collections import Counter
 
@@ -129,6 +130,17 @@ def test_copies_are_merged_on_their_own(pair, ids, clone):
         block(other).up_proj.weight.zero_()
     assert not torch.equal(logits(other, ids), logits(fused, ids))
     assert block(fused).up_proj.weight.abs().max() > 0
+
+
+def test_saving_a_patched_model_takes_no_more_room(pair):
+    sizes = []
+    for model in pair:
+        torch.save(model, written := io.BytesIO())
+        sizes.append(len(written.getvalue()))
+    both = sum(value.nbytes for value in (block(pair[0]).gate_proj.weight,) * 2)
+    assert sizes[1] - sizes[0] < both / 2
+    written.seek(0)
+    assert products(block(torch.load(written, weights_only=False))) == 2
 
 
 @pytest.mark.parametrize("assign", [False, True])

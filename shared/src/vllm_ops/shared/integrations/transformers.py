@@ -80,7 +80,8 @@ def patch_model(model: nn.Module, *, merge_projections: bool = True) -> PatchRep
         merge_projections: let the weights of ``gate_proj`` and ``up_proj`` view halves of one
             tensor, so that one matrix product computes both. The parameters stay the same objects
             with the same values. False leaves their memory alone, as for weights that are mapped
-            from a file.
+            from a file. ``torch.save`` writes memory that two parameters share once; plain
+            ``pickle`` writes it for each, so these weights twice.
 
     Returns:
         What was swapped, which path it takes, and what was not swapped and why.
