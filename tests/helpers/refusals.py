@@ -42,6 +42,9 @@ GOOD: dict[str, dict[str, Any]] = {
         "norm_before_gate": True,
     },
     "linear": {"x": t(4, 8), "weight": t(6, 8), "bias": t(6)},
+    "linear_int8": {
+        "x": t(4, 8), "weight": t(6, 8, dtype=torch.int8), "scale": t(6), "bias": t(6),
+    },
     "rotary_embedding": {
         "positions": t(4, dtype=torch.int64), "query": t(4, 16), "key": t(4, 2, 8), "head_size": 8,
         "cos_sin_cache": t(16, 8), "is_neox_style": True,
@@ -80,11 +83,13 @@ for _op, _arguments in GOOD.items():
     for _name, _value in _arguments.items():
         if not isinstance(_value, torch.Tensor):
             continue
-        for _dtype in (torch.int8, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16):
+        for _dtype in (torch.int16, torch.bool, torch.complex64, torch.float8_e4m3fn, torch.uint16):
             _got = str(_dtype).removeprefix("torch.")
             if _name == "positions":
                 _allowed = "must be int32 or int64"
-            elif _name in ("cos_sin_cache", "residual"):
+            elif _op == "linear_int8" and _name == "weight":
+                _allowed = "must be int8"
+            elif _name in ("cos_sin_cache", "residual", "scale"):
                 _allowed = "must be float32"
             else:
                 _allowed = FLOATING
@@ -92,7 +97,7 @@ for _op, _arguments in GOOD.items():
 
 bad(GATED, "x must have an even last dimension, got 7", x=t(4, 7))
 bad([*GATED, *RMS[:2]], "x must have at least 1 dimension, got 0", x=t())
-bad(["layer_norm", "linear"], "x must have at least 1 dimension, got 0", x=t())
+bad(["layer_norm", "linear", "linear_int8"], "x must have at least 1 dimension, got 0", x=t())
 bad("gelu_and_mul", 'approximate must be "none" or "tanh", got \'erf\'', approximate="erf")
 for _limit in (0.0, -1.5, float("nan")):
     bad(["silu_and_mul_with_clamp", "swigluoai_and_mul"],
@@ -118,11 +123,16 @@ for _size in (0, -2, 3, 16):
     bad("rms_norm_gated", f"group_size must divide the last dimension, 8, got {_size}",
         group_size=_size)  # fmt: skip
 bad("linear", "weight must have 2 dimensions, got 1", weight=t(8))
+bad("linear_int8", "weight must have 2 dimensions, got 1", weight=t(8, dtype=torch.int8))
+bad("linear_int8", "weight must be int8, got float32", weight=t(6, 8))
+bad("linear_int8", "scale must be float32, got bfloat16", scale=t(6, dtype=torch.bfloat16))
+bad("linear_int8", "scale must have 6 elements, got 5", scale=t(5))
+bad("linear_int8", "scale must have 6 elements, got shape [6, 1]", scale=t(6, 1))
 bad("linear", "weight must be float32, got float64", weight=t(6, 8, dtype=torch.float64))
-bad("linear", "x must have 8 elements in the last dimension, got 7", x=t(4, 7))
-bad("linear", "bias must have 6 elements, got 5", bias=t(5))
-bad("linear", "bias must have 6 elements, got shape [1, 6]", bias=t(1, 6))
-bad("linear", "bias must be float32, got float16", bias=t(6, dtype=torch.float16))
+bad(["linear", "linear_int8"], "x must have 8 elements in the last dimension, got 7", x=t(4, 7))
+bad(["linear", "linear_int8"], "bias must have 6 elements, got 5", bias=t(5))
+bad(["linear", "linear_int8"], "bias must have 6 elements, got shape [1, 6]", bias=t(1, 6))
+bad(["linear", "linear_int8"], "bias must be float32, got float16", bias=t(6, dtype=torch.float16))
 
 for _name in ("query", "key"):
     for _shape in ((4, 15), (5, 16), (4, 2, 9), (4, 1, 2, 8), (4,), ()):

@@ -59,7 +59,8 @@ def test_one_product_for_both(pair, ids):
 def test_one_product_for_both_where_the_linears_are_swapped(build, dtype, monkeypatch):
     """In half precision on a CPU whose torch has no instructions for it. The bits are those of two
     products: a channel's sum does not depend on the others."""
-    monkeypatch.setattr(backends, "linear_path", lambda name, dtype: (True, "for the test"))
+    path = backends.LinearPath(True, "for the test")
+    monkeypatch.setattr(backends, "linear_path", lambda name, dtype: path)
     model = build(dtype=dtype)
     patch_model(model)
     mlp = block(model)

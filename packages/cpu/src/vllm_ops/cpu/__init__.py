@@ -52,6 +52,7 @@ _OPS: Final = frozenset(
         "quick_gelu",
         "relu2",
         "linear",
+        "linear_int8",
         "xielu",
         "rms_norm",
         "rms_norm_",
@@ -117,6 +118,7 @@ def load() -> None:
     if _loaded is not None:
         return
     import torch
+    from vllm_ops.shared.ops import native_fallback
 
     path = _library_path()
     try:
@@ -133,6 +135,8 @@ def load() -> None:
     refused = library.vllm_ops_cpu_isa_error().decode()
     if refused:
         raise ImportError(f"vllm-ops-cpu {version()}: {refused}")
+    # The one operator whose kernel hands some calls (fp64) to the reference.
+    native_fallback.provide({"linear_int8"})
     _loaded = library
 
 
@@ -149,8 +153,9 @@ def info() -> dict[str, str]:
     return {"isa": isa()}
 
 
-def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
-    """Whether ``linear`` with a weight of this dtype runs the kernel here, and why, in words.
+def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str, int | None]:
+    """Whether ``linear`` with a weight of this dtype runs the kernel here, why, in words, and up to
+    how many rows of ``x``: None for any number.
 
     It leaves the multiplication to torch where torch has instructions of its own for the dtype.
 
@@ -165,7 +170,8 @@ def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
     asked = None if report is None else report.encode()
     answer: bytes = _loaded.vllm_ops_cpu_linear_path(dtype.encode(), asked)
     path, _, reason = answer.decode().partition(": ")
-    return path == "kernel", reason
+    kind, _, rows = path.partition(" ")
+    return kind == "kernel", reason, int(rows) if rows else None
 
 
 def ops_provided() -> frozenset[str]:

@@ -29,11 +29,10 @@ def for_weight(decision: Decision, weight: Tensor | None) -> Decision:
         path = backends.linear_path(decision.device, weight.dtype)
     if path is None:
         return decision
-    kernel, reason = path
-    if kernel:
-        return dataclasses.replace(decision, reason=reason)
+    if path.kernel:
+        return dataclasses.replace(decision, reason=path.reason)
     return dataclasses.replace(
-        decision, method="forward_native", native=True, asked=True, reason=reason
+        decision, method="forward_native", native=True, asked=True, reason=path.reason
     )
 
 

@@ -79,6 +79,13 @@ def integral(op: str, name: str, value: Any) -> None:
         raise TypeError(f"{op}: {name} must be int32 or int64, got {short(value.dtype)}")
 
 
+def exactly(op: str, name: str, value: Any, dtype: torch.dtype) -> None:
+    """A tensor of this dtype."""
+    tensor(op, name, value)
+    if value.dtype != dtype:
+        raise TypeError(f"{op}: {name} must be {short(dtype)}, got {short(value.dtype)}")
+
+
 def rank_at_least(op: str, name: str, value: Tensor, rank: int) -> None:
     if value.dim() < rank:
         raise ValueError(

@@ -28,12 +28,17 @@ ROWS = frozenset({"x", "residual", "gate", "positions", "query", "key"})
 def invariant_dtypes(op: Op) -> tuple[torch.dtype, ...]:
     """The dtypes in which an operator's rows must not depend on each other.
 
-    A backend may leave ``linear`` to torch in some; torch's own changes with the number of rows.
+    A backend may leave ``linear`` to torch in some, or for many rows; torch's own changes with the
+    number of rows.
     """
     if op.name != "linear":
         return INVARIANT_DTYPES
     paths = {dtype: backends.linear_path(backends.choose().name, dtype) for dtype in HALF}
-    return tuple(dtype for dtype, path in paths.items() if path is None or path[0])
+    return tuple(
+        dtype
+        for dtype, path in paths.items()
+        if path is None or (path.kernel and path.most_rows is None)
+    )
 
 
 def argument_names(op: Op) -> list[str]:
