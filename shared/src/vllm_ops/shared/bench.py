@@ -19,6 +19,7 @@ from torch import Tensor
 
 from . import _table, backends
 from .ops import OPS
+from .quantize import quantize_int8
 
 __all__ = ["DTYPES", "TOKENS", "Row", "run", "table"]
 
@@ -65,13 +66,18 @@ def _arguments(op: str, tokens: int, dtype: torch.dtype, device: str) -> tuple[A
         "layer_norm": (x, weight, weight, 1e-6),
         "rms_norm_gated": (x, x, weight, 1e-6),
         "linear": (x, make(HIDDEN, HIDDEN)),
+        "linear_int8": (x, *quantize_int8(make(HIDDEN, HIDDEN))),
         "rotary_embedding": (*turned, angles),
         "multimodal_rotary_embedding": (positions.expand(3, -1), *turned[1:], angles, [16, 24, 24]),
         "apply_rotary_emb": (query, make(tokens, HEAD // 2), make(tokens, HEAD // 2)),
         "qk_norm_rope": (*turned, make(HEAD), make(HEAD), 1e-6, angles),
     }
-    gated = "_and_" in op
-    return known.get(op) or (make(tokens, 2 * INNER) if gated else inner,)
+    if op in known:
+        return known[op]
+    required = [a for a in OPS[op].overload._schema.arguments if not a.has_default_value()]
+    if len(required) != 1:
+        raise ValueError(f"bench: no arguments are known for {op}")
+    return (make(tokens, 2 * INNER) if "_and_" in op else inner,)
 
 
 def _waiter(device: str) -> Callable[[], None]:
