@@ -125,7 +125,7 @@ def python_blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["adding-an-op.md", "ops.md"])
+@pytest.mark.parametrize("name", ["adding-an-op.md", "architecture.md", "ops.md"])
 def test_the_python_of_a_page_runs(name):
     """In a process of its own, as it registers an operator."""
     source = "\n".join(python_blocks((DOCS / name).read_text("utf-8")))

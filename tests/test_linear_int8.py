@@ -191,8 +191,8 @@ def test_errors_name_what_is_wrong():
         with pytest.raises(kind, match=message):
             quantize_int8(weight)
     for sizes, kind, message in (
-        ((0, 4), ValueError, "LinearInt8: in_features must be above 0, got 0"),
-        ((8, 4.0), TypeError, "LinearInt8: out_features must be an int, got float"),
+        ((0, 4), ValueError, "linear_int8: in_features must be above 0, got 0"),
+        ((8, 4.0), TypeError, "linear_int8: out_features must be an int, got float"),
     ):
         with pytest.raises(kind, match=message):
             LinearInt8(*sizes)

@@ -27,8 +27,9 @@ void boxed_linear_int8(StableIValue* stack, uint64_t num_args, uint64_t) {
   VLLM_OPS_CHECK(w.sizes[1] == m.last(), kOp, "x must have ", w.sizes[1],
                  " elements in the last dimension, got ", m.last());
   const int64_t channels = w.sizes[0];
-  const auto check_vector = [&](const char* name, const Tensor& tensor, int32_t dtype) {
-    const Meta v = check_any_floating(kOp, name, "x", tensor);
+  const auto check_vector = [&](const char* name, const Tensor& tensor, int32_t dtype, bool exact) {
+    const Meta v =
+        exact ? check_cpu(kOp, name, "x", tensor) : check_any_floating(kOp, name, "x", tensor);
     VLLM_OPS_CHECK(v.dtype == dtype, kOp, name, " must be ", dtype_name(dtype), ", got ",
                    dtype_name(v.dtype));
     if (v.dim != 1)
@@ -37,9 +38,9 @@ void boxed_linear_int8(StableIValue* stack, uint64_t num_args, uint64_t) {
                    v.last());
     return v;
   };
-  const Meta s = check_vector("scale", scale, aoti_torch_dtype_float32());
+  const Meta s = check_vector("scale", scale, aoti_torch_dtype_float32(), true);
   Meta b;
-  if (bias) b = check_vector("bias", bias, m.dtype);
+  if (bias) b = check_vector("bias", bias, m.dtype, false);
   const int dtype = dtype_index(m.dtype);
   const LinearTable& table = *kernels().linear;
   if (table.linear_int8[dtype] == nullptr || m.last() > kLongestRow) {

@@ -263,6 +263,8 @@ def _probe(name: str) -> Probe:
         backend.load()
         ops = frozenset(backend.ops_provided())
         _check_registered(ops, backend.dispatch_key)
+        # Asked again: a backend may know more about itself once its library is loaded.
+        reason = backend.available()[1]
         return Probe(name, True, True, reason, backend, ops, version)
     except Exception as error:
         reason = _describe(error, backend)

@@ -15,12 +15,14 @@ import importlib.metadata
 import importlib.resources
 import importlib.util
 import os
+import platform
 from typing import Final
 
 __all__ = [
     "available",
     "device_type",
     "dispatch_key",
+    "info",
     "isa",
     "linear_path",
     "load",
@@ -94,12 +96,15 @@ def _torch_versions() -> str:
 
 
 def available() -> tuple[bool, str]:
-    """Whether the kernels can run here, and the reason in words. Loads nothing."""
+    """Whether the kernels can run here, and the reason in words: once they are loaded, with the
+    instruction set in use. Loads nothing."""
     if importlib.util.find_spec("torch") is None:
         return False, "torch is not installed"
     if not os.path.exists(_library_path()):
         return False, f"{_LIBRARY} is missing from the vllm-ops-cpu {version()} installation"
-    return True, "a CPU is always there"
+    if _loaded is None:
+        return True, f"vllm-ops-cpu {version()} for {platform.machine()}"
+    return True, f"vllm-ops-cpu {version()}, {isa()} kernels"
 
 
 def load() -> None:
@@ -141,6 +146,11 @@ def isa() -> str:
     assert _loaded is not None  # noqa: S101  (for the type checker)
     chosen: bytes = _loaded.vllm_ops_cpu_isa()
     return chosen.decode()
+
+
+def info() -> dict[str, str]:
+    """For ``vllm-ops info``."""
+    return {"isa": isa()}
 
 
 def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str, int | None]:

@@ -84,7 +84,8 @@ def patch_model(
         merge_projections: let the weights of ``gate_proj`` and ``up_proj`` view halves of one
             tensor, so that one matrix product computes both. The parameters stay the same objects
             with the same values. False leaves their memory alone, as for weights that are mapped
-            from a file.
+            from a file. ``torch.save`` writes memory that two parameters share once; plain
+            ``pickle`` writes it for each, so these weights twice.
         weights: ``"int8"`` lets every linear layer of some size run on an int8 copy of its weight
             (symmetric, per output channel) when it gets 16 rows or fewer, for decoding speed.
             **The results are then not the model's own**; ``docs/linear.md`` has the measured

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..ops import linear as _ops
 from ..quantize import quantize_int8
 
@@ -52,11 +53,10 @@ class LinearInt8(CustomOp):
         *,
         enabled: bool | None = None,
     ) -> None:
-        for name, value in (("in_features", in_features), ("out_features", out_features)):
-            if isinstance(value, bool) or not isinstance(value, int):
-                raise TypeError(f"LinearInt8: {name} must be an int, got {type(value).__name__}")
-            if value < 1:
-                raise ValueError(f"LinearInt8: {name} must be above 0, got {value}")
+        _checks.size("linear_int8", "in_features", in_features)
+        _checks.size("linear_int8", "out_features", out_features)
+        _checks.boolean("linear_int8", "bias", bias)
+        _checks.parameter_dtype("linear_int8", dtype)
         super().__init__(enabled=enabled)
         self.in_features = in_features
         self.out_features = out_features
