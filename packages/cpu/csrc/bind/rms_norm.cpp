@@ -73,6 +73,12 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
   });
 }
 
+// The weight's elements are read while those of `written` change.
+void check_weight_apart(const char* op, const RmsArguments& a, const char* of,
+                        const Extent& written) {
+  if (a.weight) check_apart(op, "weight", extent(a.weight, meta(a.weight)), of, written);
+}
+
 Meta check_residual(const char* op, const Tensor& residual, const Meta& xm) {
   const Meta m = check_cpu(op, "residual", "x", residual);
   VLLM_OPS_CHECK(same_shape(m, xm), op, "residual must have shape ", shape_string(xm), ", got ",
@@ -137,7 +143,9 @@ void boxed_rms_norm_(StableIValue* stack, uint64_t num_args, uint64_t) {
   const Tensor x(stack[0]);
   const RmsArguments a(stack + 1);
   const Meta m = check_floating(op, "x", x);
-  check_writable(op, "x", m);
+  const Extent written = extent(x, m);
+  check_writable(op, "x", written);
+  check_weight_apart(op, a, "x", written);
   if (m.unit_last_stride()) {
     run_rms_norm(op, x, m, x, m, a);
     return;
@@ -171,9 +179,12 @@ void boxed_fused_(StableIValue* stack, uint64_t num_args, uint64_t) {
   const RmsArguments a(stack + 2);
   const Meta m = check_floating(op, "x", x);
   const Meta rm = check_residual(op, residual, m);
-  check_writable(op, "x", m);
-  check_writable(op, "residual", rm);
-  if (m.unit_last_stride() && rm.unit_last_stride() && !may_overlap(x, m, residual, rm)) {
+  const Extent xe = extent(x, m), re = extent(residual, rm);
+  check_writable(op, "x", xe);
+  check_writable(op, "residual", re);
+  check_weight_apart(op, a, "x", xe);
+  check_weight_apart(op, a, "residual", re);
+  if (m.unit_last_stride() && rm.unit_last_stride() && !overlap(xe, re)) {
     run_fused(op, {x, m}, {residual, rm}, {x, m}, {residual, rm}, a);
     return;
   }

@@ -149,7 +149,7 @@ struct LinearPackArgs {
 };
 using LinearPackFn = void (*)(const LinearPackArgs&);
 
-// out[rows, channels] = round(x[rows, k] weight[channels, k]^T + bias[channels])
+// out[rows, channels] = round(x[rows, k] weight[channels, k]^T * scale[channels] + bias[channels])
 struct LinearArgs {
   const void* weight;
   int64_t weight_stride;  // from channel to channel
@@ -160,6 +160,8 @@ struct LinearArgs {
   int64_t k;
   int64_t chunk;
   int64_t channels;
+  const float* scale;  // of an int8 weight
+  int64_t scale_stride;
   const void* bias;  // may be null
   int64_t bias_stride;
   void* out;
@@ -174,6 +176,9 @@ struct LinearTable {
   int vector_bytes;  // of the accumulators in LinearArgs::sums
   LinearPackFn pack[kNumDTypes];
   LinearFn linear[kNumDTypes];  // null for fp32 and fp64
+  // With an int8 weight: x, bias and the result in this dtype. Null for fp64.
+  LinearPackFn pack_int8[kNumDTypes];
+  LinearFn linear_int8[kNumDTypes];
 };
 
 struct ActivationTable {

@@ -64,6 +64,7 @@ class RotaryEmbedding(RotaryTable):
         device: torch.device | str | None = None,
         enabled: bool | None = None,
     ) -> None:
+        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         spec = rotary_spec(
             self.name, head_size, rotary_dim, max_position, base, scaling, max_length
         )
@@ -73,7 +74,6 @@ class RotaryEmbedding(RotaryTable):
         self.max_position = max_position
         self.max_length = spec.length
         self.base = spec.base
-        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         self.is_neox_style = is_neox_style
         self.scaling = spec.scaling
 
