@@ -108,6 +108,8 @@ def vector(op: str, name: str, value: Any, elements: Any, of: str, other: Tensor
 
 def writable(op: str, name: str, value: Tensor) -> None:
     """A tensor that is written in place: each of its elements has memory of its own."""
+    if value.numel() == 0:
+        return
     if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
         raise ValueError(
             f"{op}: {name} must not be expanded, as it is written in place, "
