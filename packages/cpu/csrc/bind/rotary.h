@@ -101,8 +101,12 @@ struct Turn {
   int64_t rotary_dim;
 };
 
-void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out_offset,
-               const void* cos, const void* sin);
+// The heads of one token; `tokens` more follow it, x_stride apart.
+struct Place {
+  int64_t x_offset, x_stride, out_offset, tokens;
+};
+void turn_side(const Turn& turn, const Side& side, const Place& place, const void* cos,
+               const void* sin);
 
 // Turns both sides (key may be null) of every token. `angles(token, buffer, cos, sin)` points cos
 // and sin to rotary_dim / 2 numbers of the accumulation type; buffer has room for both.
@@ -128,9 +132,15 @@ void turn_tokens(const Turn& turn, const int64_t* places, int64_t dim, const Sid
       for (int64_t i = 0; i < count; ++i) {
         const void *cos = nullptr, *sin = nullptr;
         angles(token + i, buffer, cos, sin);
-        turn_side(turn, query, offset[0] + i * strides[0], offset[1] + i * strides[1], cos, sin);
+        turn_side(
+            turn, query,
+            {offset[0] + i * strides[0], strides[0], offset[1] + i * strides[1], count - 1 - i},
+            cos, sin);
         if (key != nullptr) {
-          turn_side(turn, *key, offset[2] + i * strides[2], offset[3] + i * strides[3], cos, sin);
+          turn_side(
+              turn, *key,
+              {offset[2] + i * strides[2], strides[2], offset[3] + i * strides[3], count - 1 - i},
+              cos, sin);
         }
       }
     });

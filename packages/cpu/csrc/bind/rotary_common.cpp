@@ -131,12 +131,13 @@ void write_back(const Heads& x) {
   if (x.original) copy_(x.original, x.tensor);
 }
 
-void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out_offset,
-               const void* cos, const void* sin) {
+void turn_side(const Turn& turn, const Side& side, const Place& place, const void* cos,
+               const void* sin) {
   RotaryArgs args;
-  args.x = at(side.x, x_offset, turn.dtype);
+  args.x = at(side.x, place.x_offset, turn.dtype);
   args.x_stride = side.x_stride;
-  args.out = at(side.out, out_offset, turn.dtype);
+  args.x_ahead = side.heads * side.x_stride + place.tokens * place.x_stride;
+  args.out = at(side.out, place.out_offset, turn.dtype);
   args.out_stride = side.out_stride;
   args.cos = cos;
   args.sin = sin;
@@ -153,6 +154,7 @@ void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out
     side.norm->fn(norm);
     args.x = args.out;
     args.x_stride = args.out_stride;
+    args.x_ahead = 0;  // the norm has just written it
   }
   turn.fn(args);
 }

@@ -174,7 +174,10 @@ void boxed_apply(StableIValue* stack, uint64_t num_args, uint64_t) {
             c = buffer.get();
             s = buffer.get() + half;
           }
-          turn_side(turn, side, offset[0] + i * strides[0], offset[1] + i * strides[1], c, s);
+          turn_side(
+              turn, side,
+              {offset[0] + i * strides[0], strides[0], offset[1] + i * strides[1], count - 1 - i},
+              c, s);
         }
       });
     });

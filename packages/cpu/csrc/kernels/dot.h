@@ -31,7 +31,6 @@ VLLM_OPS_INLINE void in_register(VF& v) {
 
 // The two vectors of a step. Which element goes to which lane is up to the loader: x and the weight
 // pass through loaders of the same dtype, so the products pair up.
-typedef uint32_t VUu __attribute__((vector_size(kVecBytes), aligned(1), may_alias));
 
 VLLM_OPS_INLINE VF first(const float* p) { return load_vec<float>(p); }
 VLLM_OPS_INLINE VF second(const float* p) { return load_vec<float>(p + kDotLanes); }

@@ -21,7 +21,7 @@ struct WithWeight {
 };
 
 // out = x * scale, weighted. x may be out.
-template <class T, class Weight, bool kRound>
+template <class T, class Weight, bool kRound, bool kOffset>
 VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> scale,
                                const RmsNormArgs& g) {
   using S = Acc<T>;
@@ -33,7 +33,8 @@ VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> sc
   const auto weighted = [&](V v, V u) VLLM_OPS_INLINE_LAMBDA {
     V y = v * s;
     if constexpr (kRound) y = round_to<T>(y);
-    return y * (u + offset);
+    if constexpr (kOffset) u = u + offset;
+    return y * u;
   };
   int64_t i = 0;
   for (; i + kBlock<S> <= g.cols; i += kBlock<S>) {
@@ -55,10 +56,12 @@ VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> sc
 template <class T, class Weight>
 VLLM_OPS_INLINE void normalize_row(const T* x, T* out, double sum, const RmsNormArgs& g) {
   const auto scale = inverse_root<Acc<T>>(sum / double(g.variance_size), g.eps);
-  if (g.round_before_weight) {
-    scale_row<T, Weight, true>(x, out, g.weight, scale, g);
+  if (!g.round_before_weight) {
+    scale_row<T, Weight, false, true>(x, out, g.weight, scale, g);
+  } else if (g.weight_offset == 0.0) {
+    scale_row<T, Weight, true, false>(x, out, g.weight, scale, g);
   } else {
-    scale_row<T, Weight, false>(x, out, g.weight, scale, g);
+    scale_row<T, Weight, true, true>(x, out, g.weight, scale, g);
   }
 }
 
@@ -82,7 +85,7 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
     T* total = static_cast<T*>(g.sum) + r * g.sum_stride;
     const auto block = [=](int64_t i) VLLM_OPS_INLINE_LAMBDA {
       const Block<S> s = map<S>(load(x + i), load(res + i), add);
-      store(total + i, s);
+      store_rounded(total + i, s);
       return s;
     };
     const auto tail = [=](int64_t i, int64_t n) VLLM_OPS_INLINE_LAMBDA {
@@ -98,17 +101,18 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
   }
 }
 
-#define VLLM_OPS_PER_WEIGHT(kernel)                                                            \
-  {                                                                                            \
-    {kernel<float, NoWeight<float>>, kernel<BF16, NoWeight<BF16>>, kernel<F16, NoWeight<F16>>, \
-     kernel<double, NoWeight<double>>},                                                        \
-        {kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, BF16>>,        \
-         kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},       \
-    {                                                                                          \
-      kernel<float, WithWeight<float, float>>,                                                 \
-          kernel<BF16Checked, WithWeight<BF16Checked, float>>,                                 \
-          kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>>      \
-    }                                                                                          \
+#define VLLM_OPS_PER_WEIGHT(kernel)                                                       \
+  {                                                                                       \
+    {kernel<float, NoWeight<float>>, kernel<BF16EvenOdd, NoWeight<BF16EvenOdd>>,          \
+     kernel<F16, NoWeight<F16>>, kernel<double, NoWeight<double>>},                       \
+        {kernel<float, WithWeight<float, float>>,                                         \
+         kernel<BF16EvenOdd, WithWeight<BF16EvenOdd, BF16EvenOdd>>,                       \
+         kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},  \
+    {                                                                                     \
+      kernel<float, WithWeight<float, float>>,                                            \
+          kernel<BF16Checked, WithWeight<BF16Checked, float>>,                            \
+          kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>> \
+    }                                                                                     \
   }
 
 }  // namespace

@@ -118,6 +118,7 @@ using GatedNormFn = void (*)(const GatedNormArgs&);
 struct RotaryArgs {
   const void* x;
   int64_t x_stride;  // from head to head
+  int64_t x_ahead;   // elements from x that this thread reads next
   void* out;         // may equal x
   int64_t out_stride;
   const void* cos;
