@@ -10,13 +10,24 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless
+from automation import (
+    BUILD,
+    LINT,
+    MODEL,
+    TEST,
+    TORCH,
+    Environment,
+    compiler,
+    gpu,
+    skip_unless,
+    tpu,
+)
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi")
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi", "tests/tpu")
 EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
@@ -104,6 +115,18 @@ def test_gaudi(session: nox.Session) -> None:
         )
     finally:
         environment.uninstall_project("gaudi")
+
+
+@nox.session(name="test-tpu", default=False)
+def test_tpu(session: nox.Session) -> None:
+    """The TPU package on torch-xla's CPU client, and its kernels compiled for five TPUs."""
+    tpu.test(session, EVIDENCE)
+
+
+@nox.session(name="test-tpu-newest", default=False)
+def test_tpu_newest(session: nox.Session) -> None:
+    """The TPU kernels with the newest JAX."""
+    tpu.test_newest(session)
 
 
 @nox.session
