@@ -118,7 +118,8 @@ def packaging(session: nox.Session) -> None:
     """Build every wheel and sdist, and look into them."""
     environment = with_cpu(session)
     environment.install("build>=1.2", *BUILD)
-    environment.pytest("tests/packaging", *session.posargs)
+    compilers = gpu.toolchain(environment, "cuda")
+    environment.pytest("tests/packaging", *session.posargs, **compilers)
 
 
 @nox.session(name="test-cuda")

@@ -48,7 +48,7 @@ class Environment:
     def __init__(self, session: nox.Session, name: str = "main") -> None:
         self.session = session
         self.name = name
-        self.path = Path(session.cache_dir).parent / name
+        self.path = Path(session.cache_dir).resolve().parent / name
         self.bin = self.path / ("Scripts" if os.name == "nt" else "bin")
         self.python = str(self.bin / "python")
         if not self._usable():
