@@ -11,6 +11,7 @@ import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
 from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless
+from automation import oldest_torch as oldest
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
@@ -132,6 +133,12 @@ def test_cuda(session: nox.Session) -> None:
 def test_rocm(session: nox.Session) -> None:
     """The ROCm kernels: emulated, compiled, and on a GPU where there is one."""
     gpu.test(session, with_packages(session), "rocm")
+
+
+@nox.session(name="test-oldest-torch", default=False)  # it downloads 915 MB
+def test_oldest_torch(session: nox.Session) -> None:
+    """The wheels of shared, cpu and cuda, built against the newest torch, under torch 2.10."""
+    oldest.test(session, with_cpu(session))
 
 
 @nox.session(default=False)
