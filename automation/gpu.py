@@ -65,11 +65,12 @@ def wheel(
     ``built`` keeps what was compiled, for the next time.
     """
     variables = toolchain(environment, name)
+    place = "shared" if name == "shared" else f"packages/{name}"
     settings = [f"--config-settings=build-dir={built}"] if built else []
     begin = time.monotonic()
     environment.run(
         *("python", "-m", "pip", "wheel", "-q", "--no-build-isolation", "--no-deps", *settings),
-        *("-w", str(folder), "shared" if name == "shared" else f"packages/{name}"),
+        *("-w", str(folder), f"./{place}"),
         env=variables,
     )
     seconds = time.monotonic() - begin
