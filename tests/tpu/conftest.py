@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The TPU package on torch-xla's CPU client: the kernels run interpreted, the rest is as on a TPU."""
+"""The TPU package on torch-xla's CPU client: kernels run interpreted, the rest is as on a TPU."""
 
 from pathlib import Path
 
@@ -15,11 +15,10 @@ def pytest_addoption(parser):
     parser.addoption("--evidence", type=Path, help="record what a passing run has shown here")
 
 
-def pytest_configure(config):
+def pytest_configure():
     found = backends.probe("tpu")
     if not found.usable:
         raise pytest.UsageError(f"the package cannot be loaded: {found.reason}")
-    config.addinivalue_line("markers", "slow: compiles for TPUs, or runs a model")
 
 
 @pytest.fixture

@@ -162,10 +162,15 @@ VLLM_OPS_INLINE double sum_squares(const T* x, int64_t n) {
 }
 
 // 1 / sqrt(mean_square + eps), in double and rounded once; 0 where that sum is 0, so that a row of
-// zeros with an eps of 0 gives zeros, as the reference does.
+// zeros with an eps of 0 gives zeros. As in the reference, the sum is a number of the accumulation
+// type: for fp32, squares below 1e-45 are zeros, and their mean is not what is left in a double.
 template <class S>
 VLLM_OPS_INLINE S inverse_root(double mean_square, double eps) {
-  const double total = mean_square + eps;
+  double total = mean_square + eps;
+  if constexpr (sizeof(S) == 4) {
+    constexpr double kSmallestNormal = 0x1p-126;
+    if (__builtin_expect(total < kSmallestNormal, 0)) total = float(mean_square) + float(eps);
+  }
   return total == 0.0 ? S(0) : S(1.0 / __builtin_sqrt(total));
 }
 

@@ -102,9 +102,7 @@ def fused_add_rms_norm(
     return normed.reshape(x.shape), total.reshape(x.shape)
 
 
-def _native_layer_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
-) -> Tensor:
+def _native_layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float) -> Tensor:
     """The reference by its definition: torch-xla's ``F.layer_norm`` takes an fp32 eps."""
     wide = widen(x)
     centred = wide - wide.mean(-1, keepdim=True)

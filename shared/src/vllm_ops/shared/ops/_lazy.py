@@ -36,7 +36,7 @@ def _wrap(value: Any) -> Any:
 def _unwrap(value: Any) -> Any:
     if not isinstance(value, Tensor) or not torch._is_functional_tensor(value):
         return value
-    torch._sync(value)
+    torch._sync(value)  # type: ignore[attr-defined, no-untyped-call]
     return torch._from_functional_tensor(value)
 
 

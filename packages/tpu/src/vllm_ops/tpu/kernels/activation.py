@@ -45,8 +45,9 @@ def _widened(x: Array) -> Array:
 
 
 def _halves(x: Array) -> tuple[Array, Array]:
-    first, second = jnp.split(_widened(x), 2, -1)
-    return first, second
+    # Widened after the split: XLA would write the widened whole to memory.
+    first, second = jnp.split(x, 2, -1)
+    return _widened(first), _widened(second)
 
 
 def _gated(x: Array, gate: Array, up: Array, activation: Callable[[Array], Array]) -> Array:

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from ._math import silu
 from ._blocks import Array, block_rows, rounded, row_kernel
+from ._math import silu
 
 SMALLEST = float(np.finfo(np.float32).tiny)
 
