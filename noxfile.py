@@ -22,6 +22,7 @@ from automation import (
     skip_unless,
     tpu,
 )
+from automation import oldest_torch as oldest
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
@@ -141,7 +142,8 @@ def packaging(session: nox.Session) -> None:
     """Build every wheel and sdist, and look into them."""
     environment = with_cpu(session)
     environment.install("build>=1.2", *BUILD)
-    environment.pytest("tests/packaging", *session.posargs)
+    compilers = gpu.toolchain(environment, "cuda")
+    environment.pytest("tests/packaging", *session.posargs, **compilers)
 
 
 @nox.session(name="test-cuda")
@@ -154,6 +156,12 @@ def test_cuda(session: nox.Session) -> None:
 def test_rocm(session: nox.Session) -> None:
     """The ROCm kernels: emulated, compiled, and on a GPU where there is one."""
     gpu.test(session, with_packages(session), "rocm")
+
+
+@nox.session(name="test-oldest-torch", default=False)  # it downloads 915 MB
+def test_oldest_torch(session: nox.Session) -> None:
+    """The wheels of shared, cpu and cuda, built against the newest torch, under torch 2.10."""
+    oldest.test(session, with_cpu(session))
 
 
 @nox.session(default=False)

@@ -56,7 +56,7 @@ class Environment:
         self.session = session
         self.name = name
         self.torch = torch
-        self.path = Path(session.cache_dir).parent / name
+        self.path = Path(session.cache_dir).resolve().parent / name
         self.bin = self.path / ("Scripts" if os.name == "nt" else "bin")
         self.python = str(self.bin / "python")
         if not self._usable(python):

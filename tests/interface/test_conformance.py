@@ -151,6 +151,28 @@ def test_finds_an_in_place_kernel_that_loses_its_result(toy_site: str) -> None:
     assert out.strip() == "True"
 
 
+def test_finds_an_in_place_kernel_that_writes_what_it_has_yet_to_read(toy_site: str) -> None:
+    out = run(
+        """
+        import itertools, torch, vllm_ops_toy.kernels as kernels
+        from vllm_ops.shared.ops import library
+        from vllm_ops.shared.testing import run_conformance
+        good = kernels.rms_norm_
+
+        def row_by_row(x, *args):
+            for row in reversed(list(itertools.product(*map(range, x.shape[:-1])))):
+                good(x[row], *args)
+
+        kernels.KERNELS = dict(rms_norm_=row_by_row)
+        kernels.register = lambda: library().impl("rms_norm_", row_by_row, "CPU")
+        report = run_conformance("toy", dtypes=(torch.float32,))
+        print(*[failure.message for failure in report.failures if failure.check == "in place"])
+        """,
+        toy_site,
+    )
+    assert "rms_norm_: weight inside x" in out
+
+
 def test_register_kernel_refuses_and_replaces() -> None:
     with pytest.raises(ValueError, match="unknown operator 'rms_nrom'"):
         register_kernel("rms_nrom", "CPU", lambda: None)

@@ -100,6 +100,7 @@ def checks_of(
             for dtype in dtypes:
                 check = _bind(checks.check_in_place, op, case, dtype, device)
                 yield "in place", f"{case} {dtype}", check
+        yield "in place", "overlap", _bind(checks.check_overlap, op, device)
         if "residual" in checks.argument_names(op):
             yield "in place", "shared memory", _bind(checks.check_shared_memory, op, device)
     else:
