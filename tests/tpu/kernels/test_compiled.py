@@ -33,4 +33,6 @@ def test_compiles(topology):
         assert row["mosaic"] == (row["call"] in pallas), row
         if row["whole"]:
             assert row["temporary"] == 0, row
-            assert row["accessed"] == row["ideal"], row
+            # On tpu7x XLA copies weights to VMEM before the kernel starts, and counts that.
+            surplus = row["ideal"] // 4000 if topology.startswith("tpu7x") else 0
+            assert 0 <= row["accessed"] - row["ideal"] <= surplus, row

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """JAX functions on torch-xla's tensors.
 
-What ``torch_xla.core.xla_builder.call_jax`` does, without ``torchax`` and its dependencies, and with
-a cache by what determines a computation: the function, its static arguments, shapes and dtypes. A
-function is traced once for each, lowered for the platform that torch-xla drives, and enters the
-graph as a computation that XLA compiles with the rest.
+What ``torch_xla.core.xla_builder.call_jax`` does, without ``torchax`` and its dependencies, and
+with a cache by what determines a computation: the function, its static arguments, shapes and
+dtypes. A function is traced once for each, lowered for the platform that torch-xla drives, and
+enters the graph as a computation that XLA compiles with the rest.
 """
 
 from __future__ import annotations
