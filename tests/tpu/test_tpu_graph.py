@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs that torch-xla records, with the package's kernels in them, compiled to TPU executables."""
+"""Graphs that torch-xla records, with the package's kernels in them, become TPU executables."""
 
 import json
 import os
