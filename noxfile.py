@@ -118,7 +118,7 @@ def test_gaudi(session: nox.Session) -> None:
         environment.uninstall_project("gaudi")
 
 
-@nox.session(name="test-tpu", default=False)
+@nox.session(name="test-tpu")
 def test_tpu(session: nox.Session) -> None:
     """The TPU package on torch-xla's CPU client, and its kernels compiled for five TPUs."""
     tpu.test(session, EVIDENCE)

@@ -43,32 +43,25 @@ def arguments(op: str, dtype: torch.dtype) -> tuple[Any, ...]:
         return create_placeholder_tensor(shape, dtype)
 
     x, weight = empty(TOKENS, HIDDEN), empty(HIDDEN)
-    positions = empty(TOKENS, dtype=torch.int32)
+    positions, axes = (empty(*shape, dtype=torch.int32) for shape in ((TOKENS,), (3, TOKENS)))
     query, key = empty(TOKENS, HEADS * HEAD), empty(TOKENS, KEY_HEADS * HEAD)
     table = empty(4096, HEAD, dtype=torch.float32)
-    if op == "rms_norm":
-        return x, weight, 1e-6
-    if op == "fused_add_rms_norm":
-        return x, empty(TOKENS, HIDDEN), weight, 1e-6
-    if op == "layer_norm":
-        return x, weight, empty(HIDDEN), 1e-6
-    if op == "rms_norm_gated":
-        return x, empty(TOKENS, HIDDEN), weight, 1e-6
-    if op == "rotary_embedding":
-        return positions, query, key, HEAD, table
-    if op == "multimodal_rotary_embedding":
-        positions = empty(3, TOKENS, dtype=torch.int32)
-        return positions, query, key, HEAD, table, [16, 24, 24]
-    if op == "apply_rotary_emb":
-        cos, sin = (empty(TOKENS, HEAD // 2, dtype=torch.float32) for _ in range(2))
-        return query.view(TOKENS, HEADS, HEAD), cos, sin
-    if op == "qk_norm_rope":
-        return positions, query, key, HEAD, empty(HEAD), empty(HEAD), 1e-6, table
-    if op == "silu_and_mul_with_clamp":
-        return empty(TOKENS, 2 * HIDDEN), 7.0
-    if op == "xielu":
-        return x, empty(1), empty(1)
-    return (empty(TOKENS, 2 * HIDDEN) if op.endswith("_and_mul") or op == "mul_and_silu" else x,)
+    cos, sin = (empty(TOKENS, HEAD // 2, dtype=torch.float32) for _ in range(2))
+    head_weights = empty(HEAD), empty(HEAD)
+    special: dict[str, tuple[Any, ...]] = {
+        "rms_norm": (x, weight, 1e-6),
+        "fused_add_rms_norm": (x, empty(TOKENS, HIDDEN), weight, 1e-6),
+        "layer_norm": (x, weight, empty(HIDDEN), 1e-6),
+        "rms_norm_gated": (x, empty(TOKENS, HIDDEN), weight, 1e-6),
+        "rotary_embedding": (positions, query, key, HEAD, table),
+        "multimodal_rotary_embedding": (axes, query, key, HEAD, table, [16, 24, 24]),
+        "apply_rotary_emb": (query.view(TOKENS, HEADS, HEAD), cos, sin),
+        "qk_norm_rope": (positions, query, key, HEAD, *head_weights, 1e-6, table),
+        "silu_and_mul_with_clamp": (empty(TOKENS, 2 * HIDDEN), 7.0),
+        "xielu": (x, empty(1), empty(1)),
+    }
+    gated = "_and_" in op
+    return special.get(op, (empty(TOKENS, 2 * HIDDEN) if gated else x,))
 
 
 class Compiler:
@@ -119,3 +112,59 @@ def ideal(args: tuple[Any, ...], outputs: list[Tensor]) -> int:
             rows = TOKENS * (3 if args[0].dim() == 2 else 1)
         moved += rows * value[0].numel() * value.element_size() if value.dim() else 0
     return moved
+
+
+def measure(op: str, dtype: torch.dtype, compiler: Compiler) -> dict[str, Any]:
+    """One row."""
+    args = arguments(op, dtype)
+
+    def graph(function: Callable[..., Any]) -> tuple[dict[str, int], list[Tensor]]:
+        with torch.no_grad():
+            outputs = flat(function(*args))
+        return compiler.figures(outputs), outputs
+
+    native, outputs = graph(OPS[op].native)
+    kernel, _ = graph(OPS[op].overload)
+    return {"op": op, "ideal": ideal(args, outputs), "native": native, "kernel": kernel}
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The rows in Markdown, in MB and as parts of the least there is."""
+    lines = [
+        "| operator | least | native | with the package | temporary, native | with the package |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        native, kernel, least = row["native"], row["kernel"], row["ideal"]
+        cells = [f"`{row['op']}`", f"{least / 1e6:.1f}"]
+        cells += [
+            f"{it['accessed'] / 1e6:.1f} ({it['accessed'] / least:.2f})" for it in (native, kernel)
+        ]
+        cells += [f"{it['temporary'] / 1e6:.1f}" for it in (native, kernel)]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition(":")[0])
+    parser.add_argument("topology", nargs="?", default="v5e:2x2")
+    parser.add_argument("--op", action="append", help="some operators; all by default")
+    parser.add_argument("--dtype", default="bfloat16", choices=("bfloat16", "float32"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    if not backends.probe("tpu").usable:
+        sys.exit(f"the package cannot be used: {backends.probe('tpu').reason}")
+    from vllm_ops.tpu import _bridge
+
+    # Recorded for a TPU, and never run: on the CPU client a Mosaic kernel would hang.
+    _bridge._platform = "tpu"
+    compiler = Compiler(options.topology)
+    matrix_products = ("linear", "linear_int8")
+    ops = options.op or [op for op in OPS if op not in matrix_products and not OPS[op].in_place]
+    rows = [measure(op, getattr(torch, options.dtype), compiler) for op in ops]
+    print(json.dumps(rows) if options.json else table(rows), flush=True)
+    os._exit(0)  # torch-xla would run what is left of the graphs
+
+
+if __name__ == "__main__":
+    main()

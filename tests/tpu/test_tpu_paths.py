@@ -50,10 +50,22 @@ def called(monkeypatch):
         ("silu_and_mul", (X.half(),), ["silu_and_mul"]),
         ("silu_and_mul", (X[:0],), []),
         ("gelu", (X,), []),
-        ("rotary_embedding", (POSITIONS, HEADS, HEADS, 16, TABLE), ["rotary_embedding"]),
+        (
+            "rotary_embedding",
+            (POSITIONS, HEADS, HEADS, 16, TABLE),
+            ["table_rows", "rotary_embedding"],
+        ),
         ("rotary_embedding", (POSITIONS, HEADS.half(), None, 16, TABLE), []),
-        ("rotary_embedding_", (POSITIONS, HEADS.clone(), None, 16, TABLE), ["rotary_embedding"]),
-        ("qk_norm_rope", (POSITIONS, HEADS, HEADS, 16, None, None, 1e-6, TABLE), ["qk_norm_rope"]),
+        (
+            "rotary_embedding_",
+            (POSITIONS, HEADS.clone(), None, 16, TABLE),
+            ["table_rows", "rotary_embedding"],
+        ),
+        (
+            "qk_norm_rope",
+            (POSITIONS, HEADS, HEADS, 16, None, None, 1e-6, TABLE),
+            ["table_rows", "qk_norm_rope"],
+        ),
     ],
 )
 def test_path(called, op, args, expected):

@@ -25,7 +25,7 @@ def test_logits():
     given = ids["input_ids"].to(device)
     own = logits(model, input_ids=given, use_cache=False).cpu()
     report = patch_model(model)
-    assert {(row.method, row.device) for row in report} == {("forward_kernel", "tpu")}
+    assert {row.method for row in report} == {"forward_kernel"}
     with OpCalls() as counter:
         fused = logits(model, input_ids=given, use_cache=False)
     fused = fused.cpu()

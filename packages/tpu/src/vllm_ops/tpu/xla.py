@@ -144,19 +144,16 @@ def rms_norm_gated(
 
 
 def _turn(
-    cos: Tensor,
-    sin: Tensor,
+    cos_sin: Tensor,
     xs: Sequence[Tensor | None],
     head_size: int,
     is_neox_style: bool,
     weights: Sequence[Tensor | None] | None = None,
     **norm: Any,
 ) -> list[Any]:
-    """Turn the query, and the key if there is one, by ``cos`` and ``sin [..., rotary_dim / 2]``,
-    whose leading dimensions are the places. With ``weights``, norm them before."""
-    places = math.prod(cos.shape[:-1])
-    cos_sin = torch.cat((cos, sin), -1).float().reshape(places, 2 * cos.shape[-1])
-    flat = [None if x is None else x.reshape(places, -1) for x in xs]
+    """Turn the query, and the key if there is one, by fp32 ``cos_sin [places, rotary_dim]``. With
+    ``weights``, norm them before."""
+    flat = [None if x is None else x.reshape(cos_sin.shape[0], -1) for x in xs]
     style = {"head_size": head_size, "is_neox_style": is_neox_style}
     if weights is None:
         turned = pallas(rotary_kernels.rotary_embedding, cos_sin, *flat, **style)
@@ -167,6 +164,16 @@ def _turn(
     return [None if x is None else next(given).reshape(x.shape) for x in xs]
 
 
+def _angles(positions: Tensor, table: Tensor, axes: tuple[int, ...] | None = None) -> Tensor:
+    """A row of cosines and sines for each place."""
+    if positions.dtype != torch.int32:
+        # The kernels count in 32 bits; outside stays outside.
+        positions = positions.clamp(-1, table.shape[0]).int()
+    shape = (-1,) if axes is None else (3, -1)
+    (rows,) = call(rotary_kernels.table_rows, positions.reshape(shape), table, axes=axes)
+    return rows
+
+
 def rotary_embedding(
     positions: Tensor,
     query: Tensor,
@@ -175,11 +182,11 @@ def rotary_embedding(
     cos_sin_cache: Tensor,
     is_neox_style: bool = True,
 ) -> tuple[Tensor, Tensor | None]:
-    args = (positions, query, key, head_size, cos_sin_cache, is_neox_style)
     if _limits.rotary((query, key), positions.numel(), head_size) is not None:
+        args = (positions, query, key, head_size, cos_sin_cache, is_neox_style)
         return OPS["rotary_embedding"].native(*args)
-    cos, sin = reference.gather(positions, cos_sin_cache)
-    turned = _turn(cos.squeeze(-2), sin.squeeze(-2), (query, key), head_size, is_neox_style)
+    cos_sin = _angles(positions, cos_sin_cache)
+    turned = _turn(cos_sin, (query, key), head_size, is_neox_style)
     return turned[0], turned[1]
 
 
@@ -200,13 +207,10 @@ def multimodal_rotary_embedding(
     if _limits.rotary((query, key), positions[0].numel(), head_size) is not None:
         rest = (cos_sin_cache, mrope_section, mrope_interleaved, is_neox_style)
         return OPS["multimodal_rotary_embedding"].native(positions, query, key, head_size, *rest)
-    cos, sin = reference.gather(positions, cos_sin_cache)
-    axis = reference.axis_of_pairs(cos.shape[-1], mrope_section, mrope_interleaved, cos.device)
-    cos, sin = (
-        torch.where(axis == 0, angle[0], torch.where(axis == 1, angle[1], angle[2])).squeeze(-2)
-        for angle in (cos, sin)
-    )
-    turned = _turn(cos, sin, (query, key), head_size, is_neox_style)
+    pairs = cos_sin_cache.shape[1] // 2
+    axes = reference.axis_of_pairs(pairs, mrope_section, mrope_interleaved, torch.device("cpu"))
+    cos_sin = _angles(positions, cos_sin_cache, tuple(axes.tolist()))
+    turned = _turn(cos_sin, (query, key), head_size, is_neox_style)
     return turned[0], turned[1]
 
 
@@ -215,7 +219,8 @@ def apply_rotary_emb(x: Tensor, cos: Tensor, sin: Tensor, is_neox_style: bool = 
     if _limits.rotary((x,), places, x.shape[-1]) is not None:
         return OPS["apply_rotary_emb"].native(x, cos, sin, is_neox_style)
     shape = (*x.shape[:-2], cos.shape[-1])
-    turned = _turn(cos.expand(shape), sin.expand(shape), (x,), x.shape[-1], is_neox_style)
+    cos_sin = torch.cat((cos.expand(shape), sin.expand(shape)), -1).float()
+    turned = _turn(cos_sin.reshape(places, -1), (x,), x.shape[-1], is_neox_style)
     return turned[0]
 
 
@@ -236,10 +241,8 @@ def qk_norm_rope(
         norm = (q_weight, k_weight, eps)
         rest = (cos_sin_cache, is_neox_style, weight_offset, round_before_weight)
         return OPS["qk_norm_rope"].native(positions, query, key, head_size, *norm, *rest)
-    cos, sin = reference.gather(positions, cos_sin_cache)
     turned = _turn(
-        cos.squeeze(-2),
-        sin.squeeze(-2),
+        _angles(positions, cos_sin_cache),
         (query, key),
         head_size,
         is_neox_style,

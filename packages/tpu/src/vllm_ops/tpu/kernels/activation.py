@@ -84,6 +84,6 @@ def silu_and_mul_with_clamp(x: Array, *, limit: float) -> Array:
 
 
 def swigluoai_and_mul(x: Array, *, alpha: float = 1.702, limit: float = 7.0) -> Array:
-    gate = _at_most(_widened(x[..., ::2]), limit)
-    up = _within(_widened(x[..., 1::2]), limit)
+    even, odd = (lax.slice_in_dim(x, start, None, 2, -1) for start in (0, 1))
+    gate, up = _at_most(_widened(even), limit), _within(_widened(odd), limit)
     return ((up + 1.0) * (gate * sigmoid(alpha * gate))).astype(x.dtype)

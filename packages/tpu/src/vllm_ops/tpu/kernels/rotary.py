@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rotary embedding of query and key in one pass, with the norm of each head before it if wanted.
 
-``cos_sin [tokens, rotary_dim]`` is fp32, cosines then sines, a row per token: XLA gathers it from
-the table. A head's elements meet their partners by rotations of lanes: NeoX pairs are half of the
-rotary dimension apart, GPT-J pairs are neighbours. A strided load of lanes, which GPT-J style
-suggests, is something that the TPU does not have.
+``cos_sin [tokens, rotary_dim]`` is fp32, cosines then sines, a row per token: ``table_rows`` has
+XLA gather it from the table. A head's elements meet their partners by rotations of lanes: NeoX
+pairs are half of the rotary dimension apart, GPT-J pairs are neighbours. A strided load of lanes,
+which GPT-J style suggests, is something that the TPU does not have.
 """
 
 from __future__ import annotations
@@ -20,6 +20,23 @@ from jax.experimental.pallas import tpu as pltpu
 
 from ._blocks import LANES, Array, block_rows, rounded, row_kernel, settled
 from .layernorm import root_mean_square_normed, scaled
+
+
+def table_rows(positions: Array, table: Array, *, axes: tuple[int, ...] | None = None) -> Array:
+    """The rows of ``table [max_position, rotary_dim]`` at int32 ``positions [tokens]``, NaN for one
+    outside.
+
+    With ``axes``, an axis for each pair, positions are ``[3, tokens]`` and each pair is taken from
+    the row of its own.
+    """
+    last = table.shape[0] - 1
+    rows = table.at[jnp.clip(positions, 0, last)].get(mode="promise_in_bounds")
+    outside = (positions < 0) | (positions > last)
+    rows = jnp.where(outside[..., None], jnp.nan, rows)
+    if axes is None:
+        return rows
+    axis = jnp.asarray(axes * 2)
+    return jnp.where(axis == 0, rows[0], jnp.where(axis == 1, rows[1], rows[2]))
 
 
 def _turn_lanes(x: Array, by: int) -> Array:
