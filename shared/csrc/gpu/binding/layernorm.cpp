@@ -116,6 +116,14 @@ void fused_add_rms_norm_(const Tensor x, const Tensor residual, const OptionalTe
   check_rms("fused_add_rms_norm_", x, weight, eps, variance_size);
   check_residual("fused_add_rms_norm_", x, residual);
   if (x.numel() == 0) return;
+  if (may_overlap(x, residual)) {  // computed first and then written, x before residual
+    const auto [out, sum] = fused_add_rms_norm(x, residual, weight, eps, variance_size,
+                                               weight_offset, round_before_weight);
+    Tensor first = x, second = residual;
+    torch::stable::copy_(first, out);
+    torch::stable::copy_(second, sum);
+    return;
+  }
   const Call call("fused_add_rms_norm_", x);
   const Parameter scale(call, weight);
   auto args = rms_args(x, scale, eps, variance_size, weight_offset, round_before_weight);
