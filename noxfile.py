@@ -10,13 +10,13 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless
+from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless, xpu
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi")
+SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi", "tests/xpu")
 EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
@@ -104,6 +104,12 @@ def test_gaudi(session: nox.Session) -> None:
         )
     finally:
         environment.uninstall_project("gaudi")
+
+
+@nox.session(name="test-xpu")
+def test_xpu(session: nox.Session) -> None:
+    """The SYCL kernels on the SYCL CPU device, and their SPIR-V through ocloc."""
+    xpu.test(session, lambda: with_packages(session), EVIDENCE)
 
 
 @nox.session
