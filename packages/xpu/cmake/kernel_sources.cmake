@@ -4,7 +4,7 @@
 
 set(kernel_folder "${CMAKE_CURRENT_SOURCE_DIR}/../../shared/csrc/gpu")
 set(kernel_headers activation.h angles.h layer_norm.h memory.h platform.h platform_sycl.h
-  qk_norm_rope.h reduce.h rms_norm.h rms_norm_gated.h rotary.h types.h)
+  qk_norm_rope.h reduce.h rms_norm.h rms_norm_gated.h rotary.h softplus.h types.h)
 # x * cos - x * sin is rounded twice, as in eager torch; sums ask for fma by name. Divisions and
 # square roots are correctly rounded.
 set(kernel_options -ffp-contract=off -foffload-fp32-prec-div -foffload-fp32-prec-sqrt)

@@ -42,10 +42,6 @@ dispatch_key: str = "XPU"
 evidence: Final = "emulated"
 """Stays until ``vllm-ops parity xpu`` has passed on an Intel GPU."""
 
-# Of one case of xielu, 5 of 4098 fp16 results are not those of torch, where 4 may be: the softplus
-# of its parameters needs more than fp32, and not every Intel GPU has that.
-_PROVIDED: Final = OPS - {"xielu"}
-
 _package = GpuPackage("xpu")
 _registered = False
 
@@ -106,7 +102,7 @@ def load() -> None:
 
 def ops_provided() -> frozenset[str]:
     """The names of the operators that have a kernel."""
-    return _PROVIDED
+    return OPS
 
 
 def info() -> dict[str, str]:
