@@ -21,6 +21,7 @@ from automation import (
     gpu,
     skip_unless,
     tpu,
+    xpu,
 )
 from automation import oldest_torch as oldest
 
@@ -28,7 +29,11 @@ nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi", "tests/tpu")
+SEPARATE = (
+    "tests/packaging",
+    "tests/integrations",
+    *(f"tests/{name}" for name in ("gpu", "xpu", "tpu", "gaudi")),
+)
 EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
@@ -116,6 +121,12 @@ def test_gaudi(session: nox.Session) -> None:
         )
     finally:
         environment.uninstall_project("gaudi")
+
+
+@nox.session(name="test-xpu")
+def test_xpu(session: nox.Session) -> None:
+    """The SYCL kernels on the SYCL CPU device, and their SPIR-V through ocloc."""
+    xpu.test(session, lambda: with_packages(session), EVIDENCE)
 
 
 @nox.session(name="test-tpu")

@@ -109,6 +109,12 @@ class Environment:
         self.run("python", "-m", "pip", "uninstall", "-q", "-y", *(f"vllm-ops-{n}" for n in names))
         self._installed.get(self.name, set()).difference_update(names)
 
+    def remove(self, *distributions: str) -> None:
+        """``pip uninstall``, so that the next ``install`` of them installs them again."""
+        self.run("python", "-m", "pip", "uninstall", "-q", "-y", *distributions)
+        done = self._installed.get(self.name, set())
+        done.difference_update([r for r in done if r.startswith(distributions)])
+
     def pytest(self, *args: str, **env: str) -> None:
         """Run pytest; no test collected is a failure (exit status 5)."""
         self.run("python", "-m", "pytest", *args, env=env)
