@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from vllm_ops.shared import backends, evidence
 from vllm_ops.shared.ops import OPS, register_kernel
-from vllm_ops.shared.testing import run_conformance
+from vllm_ops.shared.testing import checks, run_conformance
 from vllm_ops.shared.testing.checks import cases_of, small_case
 
 from .helpers import FakeBackend, Machine, run
@@ -60,6 +60,13 @@ def test_the_toy_backend_is_found_and_used(toy_site: str) -> None:
 def test_every_operator_has_cases_and_a_small_one(op: Any) -> None:
     assert cases_of(op)
     assert small_case(op)
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_every_operator_passes_the_checks_of_arguments(op: Any) -> None:
+    checks.check_errors(op, "cpu")
+    if op.in_place:
+        checks.check_overlap(op, "cpu")
 
 
 def test_refuses_what_it_cannot_check(machine: Machine) -> None:

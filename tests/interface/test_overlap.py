@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import random
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,6 @@ from vllm_ops.shared.ops._overlap import overlap, overlaps_itself
 
 from .test_refusals import same_everywhere
 
-ROOT = Path(__file__).resolve().parents[2]
 POSITIONS = torch.arange(4)
 TABLE = torch.randn(16, 8)
 WEIGHT = torch.ones(8)
@@ -236,10 +234,3 @@ def test_a_weight_beside_what_is_written() -> None:
         call(x, weight, 1e-6)
         torch.testing.assert_close(x, want)
         x.copy_(kept)
-
-
-def test_the_copy_of_the_header_is_one() -> None:
-    """The source distribution of vllm-ops-cpu is built alone, so it has its own."""
-    copies = "shared/csrc/binding/overlap.h", "packages/cpu/csrc/overlap.h"
-    one, other = ((ROOT / path).read_bytes() for path in copies)
-    assert one == other

@@ -141,6 +141,9 @@ inline uint32_t floats_to_bfloat162(float low, float high) {
   return uint32_t(float_to_bfloat16(low)) | uint32_t(float_to_bfloat16(high)) << 16;
 }
 
+using Float64 = double;
+inline float float64_to_float(Float64 v) { return float(v); }
+
 // Every device has its own last bit here; the C library's are within an ulp. Where xielu cancels,
 // an ulp of expm1 shows in fp16, so that one is rounded from double.
 inline float expf_(float x) { return ::expf(x); }
@@ -149,9 +152,11 @@ inline float expm1f_(float x) { return float(::expm1(double(x))); }
 inline float log1pf_(float x) { return ::log1pf(x); }
 inline float sqrtf_(float x) { return ::sqrtf(x); }
 inline float fmaf_(float a, float b, float c) { return ::fmaf(a, b, c); }
+inline float product(float a, float b) { return a * b; }
 
 using Stream = void*;
 
+constexpr int kSmallestWarp = 32;
 inline int64_t max_blocks() { return simt::settings.max_blocks; }
 
 template <class... Params, class... Args>

@@ -97,6 +97,7 @@ inline std::string device_name(const Tensor& t) {
   if (type == torch::headeronly::DeviceType::CPU) return "cpu";
   const std::string index = std::to_string(int(t.get_device_index()));
   if (type == torch::headeronly::DeviceType::CUDA) return "cuda:" + index;
+  if (type == torch::headeronly::DeviceType::XPU) return "xpu:" + index;
   return "device type " + std::to_string(int(type)) + ":" + index;
 }
 

@@ -4,11 +4,11 @@
 // An element's place is a sum of index * stride, so sharing is a linear equation in bounded
 // integers. The search goes from the largest stride to the smallest and drops what the smaller ones
 // can't make up for; strides that nest, as those of views do, leave it two or three branches a
-// level. Views of one fused projection, whose ranges intersect and whose elements don't, take 40
-// ns.
+// level: 25 ns on an AMD EPYC for query and key of one fused projection, whose ranges intersect and
+// whose elements don't.
 //
-// No torch: sizes and strides are plain arrays. packages/cpu has a copy, because its source
-// distribution is built alone; a test holds the two equal.
+// No torch: sizes and strides are plain arrays. packages/cpu has a link to this file, which its
+// source distribution holds a copy of.
 #pragma once
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "memory.h"
+#include "softplus.h"
 
 namespace vllm_ops::gpu {
 
@@ -26,7 +27,6 @@ VLLM_OPS_FN float clamp_max(float x, float limit) { return x > limit ? limit : x
 VLLM_OPS_FN float clamp_both(float x, float limit) {
   return x < -limit ? -limit : clamp_max(x, limit);
 }
-VLLM_OPS_FN float softplus(float x) { return x > 20.0f ? x : log1pf_(expf_(x)); }
 
 // The value of one output before its last rounding, from the first and the second half of the row.
 template <class T, Gated kOp>
@@ -53,7 +53,7 @@ VLLM_OPS_FN float gated(float first, float second, float a, float b) {
 }
 
 template <Unary kOp>
-VLLM_OPS_FN float unary(float x, float a, float b, float p, float n) {
+VLLM_OPS_FN float unary(float x, float a, float b, const Pair& p, const Pair& n) {
   switch (kOp) {
     case Unary::kGelu:
       return gelu(x);
@@ -69,7 +69,14 @@ VLLM_OPS_FN float unary(float x, float a, float b, float p, float n) {
     }
     case Unary::kXielu: {
       const float low = x > b ? b : x;
-      return x > 0.0f ? p * x * x + a * x : (expm1f_(low) - x) * n + a * x;
+      if (x > 0.0f) {
+        const float px = p.high * x;
+        if (px - px != 0.0f) return px * x + a * x;  // infinity has no rest
+        const float rest = fmaf_(p.low, x, fmaf_(p.high, x, -px));
+        return fmaf_(px, x, fmaf_(rest, x, a * x));
+      }
+      const float curve = expm1f_(low) - x;
+      return fmaf_(curve, n.high, fmaf_(curve, n.low, a * x));
     }
   }
   return 0.0f;
@@ -119,10 +126,12 @@ VLLM_OPS_KERNEL(kElementwiseThreads)
 unary_kernel(const UnaryArgs args) {
   constexpr int kWidth = kVectors ? kChunk<T> : 1;
   const int64_t chunks = args.cols / kWidth;
-  float p = 0.0f, n = 0.0f;
+  Pair p{}, n{};
   if constexpr (kOp == Unary::kXielu) {
     p = softplus(load_one(args.alpha_p));
-    n = args.a + softplus(load_one(args.alpha_n));
+    n = softplus(load_one(args.alpha_n));
+    const Pair sum = two_sum(args.a, n.high);
+    n = {sum.high, sum.low + n.low};
   }
   for (int64_t row = block_x() * block_dim_y() + thread_y(); row < args.rows;
        row += grid_x() * block_dim_y()) {

@@ -10,7 +10,7 @@ template <class T>
 constexpr int kChunk = 16 / sizeof(T);
 
 VLLM_OPS_FN float widen(float v) { return v; }
-VLLM_OPS_FN float widen(double v) { return float(v); }
+VLLM_OPS_FN float widen(Float64 v) { return float64_to_float(v); }
 VLLM_OPS_FN float widen(Half v) { return half_to_float(v.bits); }
 VLLM_OPS_FN float widen(BFloat16 v) { return bits_to_float(uint32_t(v.bits) << 16); }
 
@@ -144,7 +144,7 @@ VLLM_OPS_FN void load_any(const void* data, DType dtype, int64_t begin, int left
     case DType::kBFloat16:
       return load_existing(static_cast<const BFloat16*>(data) + begin, left, v);
     default:
-      return load_existing(static_cast<const double*>(data) + begin, left, v);
+      return load_existing(static_cast<const Float64*>(data) + begin, left, v);
   }
 }
 VLLM_OPS_FN float load_one(const Param& param) {

@@ -7,8 +7,10 @@
 //   sync_block, shfl_xor
 //   load1, store1, load16, store16          global memory
 //   half2_to_floats, floats_to_half2, floats_to_bfloat162
-//   expf_, erfcf_, expm1f_, log1pf_, sqrtf_
-//   Stream, launch, max_blocks              host side
+//   Float64, float64_to_float                a double in memory; not every GPU computes with it
+//   expf_, erfcf_, expm1f_, log1pf_, sqrtf_, fmaf_
+//   product                                  rounded by itself, whatever it is then added to
+//   Stream, launch, max_blocks, kSmallestWarp   host side
 //
 // and nothing else differs between them.
 #pragma once
@@ -17,6 +19,8 @@
 
 #if defined(VLLM_OPS_SIMT)
 #include "simt_platform.h"  // found on the include path of the tests
+#elif defined(VLLM_OPS_SYCL)
+#include "platform_sycl.h"
 #elif defined(__HIP__)
 #include "platform_hip.h"
 #else

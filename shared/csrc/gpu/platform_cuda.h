@@ -71,15 +71,20 @@ VLLM_OPS_FN uint32_t floats_to_bfloat162(float low, float high) {
 VLLM_OPS_FN float bits_to_float(uint32_t bits) { return __uint_as_float(bits); }
 VLLM_OPS_FN uint32_t float_to_bits(float v) { return __float_as_uint(v); }
 
+using Float64 = double;
+VLLM_OPS_FN float float64_to_float(Float64 v) { return float(v); }
+
 VLLM_OPS_FN float expf_(float x) { return expf(x); }
 VLLM_OPS_FN float erfcf_(float x) { return erfcf(x); }
 VLLM_OPS_FN float expm1f_(float x) { return expm1f(x); }
 VLLM_OPS_FN float log1pf_(float x) { return log1pf(x); }
 VLLM_OPS_FN float sqrtf_(float x) { return sqrtf(x); }
 VLLM_OPS_FN float fmaf_(float a, float b, float c) { return fmaf(a, b, c); }
+VLLM_OPS_FN float product(float a, float b) { return a * b; }
 
 using Stream = cudaStream_t;
 
+constexpr int kSmallestWarp = 32;
 inline int64_t max_blocks() { return INT32_MAX; }
 
 template <class... Params, class... Args>

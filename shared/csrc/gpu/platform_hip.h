@@ -91,16 +91,21 @@ VLLM_OPS_FN uint32_t floats_to_bfloat162(float low, float high) {
   return uint32_t(float_to_bfloat16(low)) | uint32_t(float_to_bfloat16(high)) << 16;
 }
 
+using Float64 = double;
+VLLM_OPS_FN float float64_to_float(Float64 v) { return float(v); }
+
 VLLM_OPS_FN float expf_(float x) { return __ocml_exp_f32(x); }
 VLLM_OPS_FN float erfcf_(float x) { return __ocml_erfc_f32(x); }
 VLLM_OPS_FN float expm1f_(float x) { return __ocml_expm1_f32(x); }
 VLLM_OPS_FN float log1pf_(float x) { return __ocml_log1p_f32(x); }
 VLLM_OPS_FN float sqrtf_(float x) { return __builtin_sqrtf(x); }
 VLLM_OPS_FN float fmaf_(float a, float b, float c) { return __builtin_fmaf(a, b, c); }
+VLLM_OPS_FN float product(float a, float b) { return a * b; }
 
 using Stream = hipStream_t;
 
 // A launch may have at most 2^32 - 1 threads in one dimension, and a block has up to 1024.
+constexpr int kSmallestWarp = 32;
 inline int64_t max_blocks() { return INT64_C(1) << 21; }
 
 template <class... Params, class... Args>

@@ -35,8 +35,8 @@ VLLM_OPS_FN void turn(float (&first)[N], float (&second)[N], const float (&cos)[
                       const float (&sin)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) {
-    const float a = first[i] * cos[i] - second[i] * sin[i];
-    second[i] = second[i] * cos[i] + first[i] * sin[i];
+    const float a = product(first[i], cos[i]) - product(second[i], sin[i]);
+    second[i] = product(second[i], cos[i]) + product(first[i], sin[i]);
     first[i] = a;
   }
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the cuda and rocm packages share: torch's directory, the binding, the build information.
+# What the cuda, rocm and xpu packages share: torch's directory, the binding, the build information.
 
 find_package(Python REQUIRED COMPONENTS Interpreter)
 # torch's own CMake package asks for a GPU toolkit of its own. Only headers and one library are needed.
@@ -48,7 +48,7 @@ function(vllm_ops_gpu_package name)
 
 BUILT_AGAINST_TORCH = \"${torch_version}\"
 ARCHITECTURES = \"${VLLM_OPS_ARCHITECTURES}\"
-")
+${VLLM_OPS_BUILD_INFO}")
   install(TARGETS ${target} LIBRARY DESTINATION vllm_ops/${name})
   install(FILES "${CMAKE_CURRENT_BINARY_DIR}/_build_info.py" DESTINATION vllm_ops/${name})
 endfunction()

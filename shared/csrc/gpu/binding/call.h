@@ -13,6 +13,8 @@
 
 #if defined(VLLM_OPS_SIMT)
 #include "simt.h"
+#elif defined(VLLM_OPS_SYCL)
+#include "queue.h"  // of packages/xpu
 #else
 // ROCm builds of torch have it under the same name. Builds without a GPU don't have it, and the
 // library must load there too.
@@ -21,7 +23,7 @@ extern "C" AOTITorchError aoti_torch_get_current_cuda_stream(int32_t, void**) __
 
 #define VLLM_OPS_STRING_(x) #x
 #define VLLM_OPS_STRING(x) VLLM_OPS_STRING_(x)
-// vllm_ops.cuda or vllm_ops.rocm, for messages.
+// vllm_ops.cuda, for messages.
 #define VLLM_OPS_MODULE "vllm_ops." VLLM_OPS_STRING(VLLM_OPS_PACKAGE)
 
 namespace vllm_ops::binding {
@@ -63,6 +65,8 @@ class Call {
 #if defined(VLLM_OPS_SIMT)
     (void)x;
     simt::release();
+#elif defined(VLLM_OPS_SYCL)
+    stream_ = xpu::queue_of(op, x, guard_);
 #else
     if (!x.is_cuda()) {
       fail(op, ": ", VLLM_OPS_MODULE, " runs on cuda tensors only, got ", device_name(x));

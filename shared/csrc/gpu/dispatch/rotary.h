@@ -72,7 +72,7 @@ void launch_qk_norm_rope(const QkNormRopeArgs& args, Stream stream) {
     const int chunks = int(ceil_div(rotary.head_size, kChunk<T>));
     const int threads = Tuning::threads_per_row(chunks);
     const int heads = rotary.query.count + rotary.key.count;
-    if (threads > 32 || chunks > threads * kQkChunks) {
+    if (threads > kSmallestWarp || chunks > threads * kQkChunks) {
       norm_heads<Tuning>(args, rotary.query, args.q_weight, stream);
       norm_heads<Tuning>(args, rotary.key, args.k_weight, stream);
       RotaryArgs in_place = rotary;

@@ -36,6 +36,7 @@ __all__ = [
     "check_name",
     "choose",
     "forward_method",
+    "limits",
     "linear_path",
     "load_library",
     "names",
@@ -73,6 +74,7 @@ class Backend(Protocol):
         evidence: ``"device"`` (the default) where the kernels run on their own hardware,
         ``"emulated"`` where an emulator runs them.
         linear_path: see :func:`linear_path`.
+        limits: see :func:`limits`.
         info: a function that returns a dictionary of strings for ``vllm-ops info``, such as
         ``{"isa": "avx512"}``.
     """
@@ -341,6 +343,16 @@ def linear_path(name: str, dtype: torch.dtype) -> LinearPath | None:
     if ask is None:
         return None
     return LinearPath(*ask(str(dtype).removeprefix("torch.")))
+
+
+def limits(name: str, op: str) -> str | None:
+    """Which calls of an operator a loaded backend's kernel hands to the reference, in words.
+
+    Told by the backend's function ``limits(op)``, where it has one.
+    """
+    found = _probes.get(name)
+    ask = getattr(found.backend, "limits", None) if found is not None and found.usable else None
+    return None if ask is None else ask(op)
 
 
 def choose() -> Probe:

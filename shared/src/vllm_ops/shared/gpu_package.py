@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the cuda and rocm packages have in common: one list of operators, one way to load."""
+"""What the cuda, rocm and xpu packages have in common: one list of operators, one way to load."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ OPS: Final = frozenset(
 
 @dataclass(frozen=True)
 class GpuPackage:
-    """An installed GPU package by its short name, ``cuda`` or ``rocm``."""
+    """An installed GPU package by its short name, ``cuda``, ``rocm`` or ``xpu``."""
 
     name: str
 

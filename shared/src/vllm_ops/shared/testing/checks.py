@@ -150,7 +150,8 @@ def check_errors(op: Op, device: Device) -> None:
         value = args[place]
         if not _is(value):
             continue
-        _check_refused(op, name, "int8", (*args[:place], value.to(torch.int8), *args[place + 1 :]))
+        wrong = value.to(torch.int16)  # which no argument of any operator is
+        _check_refused(op, name, "int16", (*args[:place], wrong, *args[place + 1 :]))
         if place in written:
             expanded = value[:1].expand_as(value)
             _check_refused(op, name, "expanded", (*args[:place], expanded, *args[place + 1 :]))

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SPIR-V of every kernel, and what Intel's offline compiler makes of it for two GPUs."""
+
+import os
+import re
+import shutil
+import struct
+import subprocess
+from dataclasses import dataclass
+
+import pytest
+
+TARGETS = {"acm-g10": "Arc A770", "pvc": "Data Center GPU Max"}
+NOT_COMPILED = ("bmg-g21", "lnl-m", "ptl-h")
+"""Newer GPUs: Battlemage, Lunar Lake, Panther Lake."""
+
+
+@dataclass(frozen=True)
+class Image:
+    """One SPIR-V module as it lies in the cache."""
+
+    key: str
+    number: int
+    code: bytes
+
+    @property
+    def unit(self):
+        return self.key.split("\n")[1].replace(" ", "-")
+
+
+def images(folder):
+    """Every module in the cache; cache.cpp describes the format."""
+    for path in sorted(folder.glob("*.spirv")):
+        data = path.read_bytes()
+        assert data.startswith(b"vllm_ops.xpu 1\n")
+        at = len(b"vllm_ops.xpu 1\n") + 16
+
+        def sized(at, data=data):
+            size, _, _ = data[at : at + 24].partition(b"\n")
+            begin = at + len(size) + 1
+            return data[begin : begin + int(size)], begin + int(size)
+
+        key, at = sized(at)
+        counts, _, _ = data[at : at + 40].partition(b"\n")
+        entries, modules = map(int, counts.split())
+        for _ in range(entries + 1):
+            at = data.index(b"\n", at) + 1
+        for number in range(modules):
+            code, at = sized(at)
+            at += 1  # the newline between two modules
+            yield Image(key.decode(), number, code)
+
+
+def tool(name, package):
+    found = shutil.which(name)
+    if found:
+        return found
+    missing = f"{name} was not found (Debian's {package})"
+    if "ocloc" in os.environ.get("VLLM_OPS_REQUIRE", "").replace(",", " ").split():
+        pytest.fail(f"VLLM_OPS_REQUIRE lists ocloc, but {missing}")
+    pytest.skip(missing)
+
+
+@pytest.fixture(scope="session")
+def modules(kernels, tmp_path_factory):
+    """A path per module, by the name of its unit."""
+    units, cache = kernels
+    folder = tmp_path_factory.mktemp("spirv")
+    paths = []
+    for image in images(cache):
+        path = folder / f"{image.unit}-{image.number}.spv"
+        path.write_bytes(image.code)
+        paths.append(path)
+    assert {path.name.rpartition("-")[0] for path in paths} == {
+        f"{unit.family}-{unit.dtype}" for unit in units
+    }
+    return paths
+
+
+def fusible(text):
+    """The kernels in which a driver may fuse a product with a sum."""
+    off = set(re.findall(r"OpExecutionMode (\S+) ContractionOff", text))
+    found = []
+    for function in re.findall(r" (%\S+) = OpFunction .*?OpFunctionEnd", text, re.DOTALL):
+        body = text[text.index(f" {function} = OpFunction ") :].partition("OpFunctionEnd")[0]
+        both = "OpFMul" in body and ("OpFAdd" in body or "OpFSub" in body)
+        found += [function] if both and function not in off else []
+    return found
+
+
+def test_every_kernel_has_an_entry_point(modules, kernels):
+    units, _ = kernels
+    dis = tool("spirv-dis", "spirv-tools")
+    names = []
+    for path in modules:
+        text = subprocess.run([dis, str(path)], capture_output=True, text=True, check=True).stdout
+        entries = re.findall(r'OpEntryPoint Kernel \S+ "(\S+)"', text)
+        names += entries
+        # Products and sums are rounded one by one, and no kernel asks for fp64.
+        assert not fusible(text), path.name
+        assert "AllowContract" not in text, path.name
+        assert "OpCapability Float64" not in text, path.name
+        assert text.count("SubgroupSize 16") == len(entries), path.name
+    assert len(set(names)) == len(names) == sum(unit.kernels for unit in units)
+
+
+def described(binary):
+    """Each kernel of a zebin and what .ze_info, a section of YAML in an ELF file, says about it."""
+    data = binary.read_bytes()
+    (table,) = struct.unpack_from("<Q", data, 0x28)
+    size, count, names = struct.unpack_from("<HHH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQ", data, table + i * size) for i in range(count)]
+    text = ""
+    for name, _, _, _, offset, length in sections:
+        at = sections[names][4] + name
+        if data[at : data.index(b"\0", at)] == b".ze_info":
+            text = data[offset : offset + length].decode()
+    kernels, _, _ = text.partition("\nkernels_misc_info")
+    for part in re.split(r"\n  - name: +", kernels)[1:]:
+        name, _, rest = part.partition("\n")
+        yield name.strip(), rest
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_compiles_without_spills(target, modules, kernels, tmp_path):
+    """Registers that were spilled are in the description of the compiled kernel."""
+    units, _ = kernels
+    ocloc = tool("ocloc", "intel-opencl-icd")
+    found, spilled = [], []
+    for path in modules:
+        command = [ocloc, "compile", "-spirv_input", "-file", str(path), "-device", target]
+        done = subprocess.run(
+            [*command, "-output", path.stem, "-out_dir", str(tmp_path), "--format", "zebin"],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        said = done.stdout + done.stderr
+        assert done.returncode == 0, f"{path.name}: {said}"
+        assert "spill" not in said.lower(), f"{path.name}: {said}"
+        (binary,) = tmp_path.glob(f"{path.stem}_*.bin")
+        for name, rest in described(binary):
+            if "_kernel_" not in name:
+                continue
+            found.append(name)
+            assert "grf_count" in rest, name
+            # Scratch memory is where spilled registers and arrays of a work-item go.
+            spilled += [(path.name, name)] if re.search(r"scratch|spill", rest) else []
+    assert len(set(found)) == sum(unit.kernels for unit in units)
+    assert not spilled, spilled
+
+
+def test_what_is_not_compiled(modules, tmp_path):
+    """Names the GPUs that this ocloc doesn't know; where it does, add them to TARGETS."""
+    ocloc = tool("ocloc", "intel-opencl-icd")
+    version = subprocess.run(
+        [ocloc, "compile", "--help"], capture_output=True, text=True, check=False
+    ).stdout
+    unknown = [name for name in NOT_COMPILED if name not in version]
+    print(f"not compiled, as this ocloc doesn't know them: {', '.join(unknown)}")
+    assert all(target in version for target in TARGETS)
+    assert set(unknown) == set(NOT_COMPILED), "compile for the others as well"
