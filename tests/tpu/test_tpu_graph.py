@@ -9,7 +9,7 @@ from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "tpu_bytes.py"
 OPS = ("silu_and_mul", "rms_norm", "fused_add_rms_norm", "rotary_embedding", "qk_norm_rope")
-SECONDS = 240
+SECONDS = 500
 
 
 def test_graph_becomes_a_tpu_executable():
