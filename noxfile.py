@@ -10,13 +10,30 @@ from pathlib import Path
 import nox
 
 sys.path.insert(0, str(Path(__file__).parent))
-from automation import BUILD, LINT, MODEL, TEST, TORCH, Environment, compiler, gpu, skip_unless, xpu
+from automation import (
+    BUILD,
+    LINT,
+    MODEL,
+    TEST,
+    TORCH,
+    Environment,
+    compiler,
+    gpu,
+    skip_unless,
+    tpu,
+    xpu,
+)
+from automation import oldest_torch as oldest
 
 nox.needs_version = ">=2025.2"
 nox.options.default_venv_backend = "none"
 
 # Tests with a session of their own: they need more than the operators, or build packages.
-SEPARATE = ("tests/packaging", "tests/integrations", "tests/gpu", "tests/gaudi", "tests/xpu")
+SEPARATE = (
+    "tests/packaging",
+    "tests/integrations",
+    *(f"tests/{name}" for name in ("gpu", "xpu", "tpu", "gaudi")),
+)
 EVIDENCE = "shared/src/vllm_ops/shared/evidence.json"
 
 
@@ -112,6 +129,18 @@ def test_xpu(session: nox.Session) -> None:
     xpu.test(session, lambda: with_packages(session), EVIDENCE)
 
 
+@nox.session(name="test-tpu")
+def test_tpu(session: nox.Session) -> None:
+    """The TPU package on torch-xla's CPU client, and its kernels compiled for five TPUs."""
+    tpu.test(session, EVIDENCE)
+
+
+@nox.session(name="test-tpu-newest", default=False)
+def test_tpu_newest(session: nox.Session) -> None:
+    """The TPU kernels with the newest JAX."""
+    tpu.test_newest(session)
+
+
 @nox.session
 def integrations(session: nox.Session) -> None:
     """Hugging Face models on the CPU kernels, SmolLM2 among them."""
@@ -124,7 +153,8 @@ def packaging(session: nox.Session) -> None:
     """Build every wheel and sdist, and look into them."""
     environment = with_cpu(session)
     environment.install("build>=1.2", *BUILD)
-    environment.pytest("tests/packaging", *session.posargs)
+    compilers = gpu.toolchain(environment, "cuda")
+    environment.pytest("tests/packaging", *session.posargs, **compilers)
 
 
 @nox.session(name="test-cuda")
@@ -137,6 +167,12 @@ def test_cuda(session: nox.Session) -> None:
 def test_rocm(session: nox.Session) -> None:
     """The ROCm kernels: emulated, compiled, and on a GPU where there is one."""
     gpu.test(session, with_packages(session), "rocm")
+
+
+@nox.session(name="test-oldest-torch", default=False)  # it downloads 915 MB
+def test_oldest_torch(session: nox.Session) -> None:
+    """The wheels of shared, cpu and cuda, built against the newest torch, under torch 2.10."""
+    oldest.test(session, with_cpu(session))
 
 
 @nox.session(default=False)

@@ -45,21 +45,31 @@ class Environment:
 
     _installed: ClassVar[dict[str, set[str]]] = {}
 
-    def __init__(self, session: nox.Session, name: str = "main") -> None:
+    def __init__(
+        self,
+        session: nox.Session,
+        name: str = "main",
+        *,
+        torch: str = TORCH,
+        python: str = sys.executable,
+    ) -> None:
         self.session = session
         self.name = name
-        self.path = Path(session.cache_dir).parent / name
+        self.torch = torch
+        self.path = Path(session.cache_dir).resolve().parent / name
         self.bin = self.path / ("Scripts" if os.name == "nt" else "bin")
         self.python = str(self.bin / "python")
-        if not self._usable():
+        if not self._usable(python):
             shutil.rmtree(self.path, ignore_errors=True)
-            session.run(sys.executable, "-m", "venv", str(self.path), external=True)
+            session.run(python, "-m", "venv", str(self.path), external=True)
 
-    def _usable(self) -> bool:
-        """Whether the environment exists and has the Python that runs nox."""
-        made_by = self.path / "pyvenv.cfg"
-        version = ".".join(map(str, sys.version_info[:3]))
-        return Path(self.python).exists() and version in made_by.read_text()
+    def _usable(self, python: str) -> bool:
+        """Whether the environment exists and has that Python."""
+        if not Path(self.python).exists():
+            return False
+        ask = (python, "-c", "import platform; print(platform.python_version())")
+        version = self.session.run(*ask, external=True, silent=True)
+        return str(version).strip() in (self.path / "pyvenv.cfg").read_text()
 
     def run(self, *command: str, **kwargs: object) -> object:
         """Run a program of the environment, or ``python`` with arguments."""
@@ -80,7 +90,7 @@ class Environment:
         Builds are incremental (``.nox/build/<name>``), and see the torch of the environment:
         an isolated build would fetch a CUDA torch of several gigabytes.
         """
-        self.install(TORCH, *BUILD)
+        self.install(self.torch, *BUILD)
         done = self._installed.setdefault(self.name, set())
         for name in names:
             if name in done:

@@ -155,7 +155,7 @@ def bench(args: argparse.Namespace) -> list[Cell]:
     if not cpu.usable or cpu.backend is None:
         raise SystemExit(f"the CPU package cannot be used: {cpu.reason}")
     for name in args.dtype:
-        kernel, why = cpu.backend.linear_path("bfloat16" if name == "bf16" else "float16")
+        kernel, why, _ = cpu.backend.linear_path("bfloat16" if name == "bf16" else "float16")
         print(f"{name}: {'kernel' if kernel else 'native'}: {why}")
     print(f"machine: {machine()}, held to {args.isa}: {LIMITS[args.isa] or 'nothing'}")
     print(f"torch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")

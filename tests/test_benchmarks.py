@@ -3,9 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -49,8 +52,8 @@ def timed_or_disturbed(result, label: str) -> bool:
 def test_every_operator_has_a_row() -> None:
     import ops
 
-    # linear has a benchmark of its own, benchmarks/linear.py: its shapes are not those of a layer.
-    assert {row.op for row in ops.ROWS} == set(OPS) - {"linear"}
+    # Linear layers have benchmarks of their own: their shapes are not those of the others.
+    assert {row.op for row in ops.ROWS} == set(OPS) - {"linear", "linear_int8"}
     names = [row.name for row in ops.ROWS]
     assert len(names) == len(set(names))
 
@@ -112,3 +115,82 @@ def test_an_unknown_operator_is_refused(capsys: pytest.CaptureFixture[str]) -> N
         ops.main(["--op", "relu3"])
     assert stopped.value.code == 2
     assert "got relu3" in capsys.readouterr().err
+
+
+class _Stream:
+    def wait_stream(self, other: object) -> None:
+        pass
+
+
+class _Event:
+    """Its time is that of the host."""
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        self.at = time.perf_counter()
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_time(self, end: _Event) -> float:
+        return 1e3 * (end.at - self.at)
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch):
+    """The GPU benchmark on CPU tensors, streams and events being stand-ins."""
+    import gpu as benchmark
+
+    properties = type("Properties", (), {"L2_cache_size": 1000})()
+    for name, value in (
+        ("Stream", _Stream),
+        ("current_stream", _Stream),
+        ("stream", lambda stream: contextlib.nullcontext()),
+        ("Event", _Event),
+        ("synchronize", lambda: None),
+        ("current_device", lambda: 0),
+        ("get_device_properties", lambda device: properties),
+    ):
+        monkeypatch.setattr(torch.cuda, name, value)
+    monkeypatch.setattr(benchmark, "DEVICE", "cpu")
+    monkeypatch.setattr(torch, "compile", lambda function, dynamic: function)
+    monkeypatch.setitem(sys.modules, "gpu_triton", None)  # Triton runs on no CPU tensor
+    return benchmark
+
+
+def test_gpu_rows_call_kernel_and_reference_alike(gpu) -> None:
+    options = gpu.parse(["--repeats", "1", "--graph-below", "0"])
+    for row in gpu.ROWS:
+        args = row.args(3, torch.float32)
+        want = gpu._tensors(OPS[row.op].native(*args))
+        for got, other in zip(gpu._tensors(OPS[row.op].overload(*args)), want, strict=True):
+            torch.testing.assert_close(got, other)
+        line = gpu.measure(row, 3, torch.float32, options)
+        assert line.startswith(row.op)
+        assert "inf" not in line
+
+
+def test_gpu_traffic_is_that_of_the_tokens(gpu) -> None:
+    """Not of weights and tables, even where their length is the number of tokens."""
+    sizes = {"rms_norm": 2 * 4096 * 4, "rotary_embedding": 2 * 40 * 128 * 4 + 8}
+    for row in gpu.ROWS:
+        if row.op in sizes:
+            args = row.args(4096, torch.float32)
+            outputs = OPS[row.op].overload(*args)
+            assert gpu.traffic(row, args, outputs) == 4096 * sizes[row.op]
+
+
+def test_gpu_outputs_of_a_burst_take_turns(gpu) -> None:
+    """A call never writes where the last one wrote, so that no output stays in the cache."""
+    written = []
+
+    def call(x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(1 << 20)
+        written.append(out.data_ptr())
+        return out
+
+    gpu.prepare(call, [(torch.empty(1),)] * 3, graph=False)
+    assert len(written) == 3 * gpu.CALLS
+    assert all(one != other for one, other in itertools.pairwise(written[: gpu.CALLS]))

@@ -116,8 +116,8 @@ UNLISTED = {
 
 
 def test_every_operator_has_an_accuracy_subject():
-    """Linear has a comparison of its own; an in-place operator is its twin's kernel."""
-    expected = {name for name, op in OPS.items() if not op.in_place} - {"linear"}
+    """``linear_int8`` has a comparison of its own; an in-place one is its twin's kernel."""
+    expected = {name for name, op in OPS.items() if not op.in_place} - {"linear_int8"}
     assert {subject.op for subject in SUBJECTS} == expected
 
 
@@ -125,7 +125,7 @@ def python_blocks(page):
     return re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("name", ["adding-an-op.md", "ops.md"])
+@pytest.mark.parametrize("name", ["adding-an-op.md", "architecture.md", "ops.md"])
 def test_the_python_of_a_page_runs(name):
     """In a process of its own, as it registers an operator."""
     source = "\n".join(python_blocks((DOCS / name).read_text("utf-8")))

@@ -34,6 +34,120 @@ REFUSED = [
     ),
 ]
 
+WRONG_TYPES = [
+    (lambda: L.RMSNorm("8"), "rms_norm: hidden_size must be an int, got str"),
+    (lambda: L.RMSNorm((4, 8)), "rms_norm: hidden_size must be an int, got tuple"),
+    (lambda: L.RMSNorm(8.0), "rms_norm: hidden_size must be an int, got float"),
+    (lambda: L.RMSNorm(True), "rms_norm: hidden_size must be an int, got bool"),
+    (lambda: L.RMSNorm(8, "1e-6"), "rms_norm: eps must be a number, got str"),
+    (lambda: L.RMSNorm(8, variance_size=True), "rms_norm: variance_size must be an int, got bool"),
+    (lambda: L.RMSNorm(8, variance_size=2.5), "rms_norm: variance_size must be an int, got float"),
+    (lambda: L.RMSNorm(8, has_weight=None), "rms_norm: has_weight must be True or False, got None"),
+    (
+        lambda: L.RMSNorm(8, dtype="bfloat16"),
+        "rms_norm: dtype must be torch.float32, bfloat16, float16, float64 or None, got 'bfloat16'",
+    ),
+    (lambda: L.RMSNorm(8, dtype=torch.int8), "rms_norm: dtype must be torch.float32, bfloat16,"),
+    (lambda: L.RMSNorm(8, enabled=1), "rms_norm: enabled must be True, False or None, got 1"),
+    (lambda: L.GemmaRMSNorm(None), "gemma_rms_norm: hidden_size must be an int, got NoneType"),
+    (lambda: L.LayerNorm([8]), "layer_norm: hidden_size must be an int, got list"),
+    (lambda: L.LayerNorm(8, bias=0), "layer_norm: bias must be True or False, got 0"),
+    (
+        lambda: L.LayerNorm(8, elementwise_affine="no"),
+        "layer_norm: elementwise_affine must be True or False, got 'no'",
+    ),
+    (
+        lambda: L.RMSNormGated(8, group_size=4.0),
+        "rms_norm_gated: group_size must be an int, got float",
+    ),
+    (
+        lambda: L.RMSNormGated(8, norm_before_gate=1),
+        "rms_norm_gated: norm_before_gate must be True or False, got 1",
+    ),
+    (lambda: L.Linear("8", 4), "linear: in_features must be an int, got str"),
+    (lambda: L.Linear(8, 4.0), "linear: out_features must be an int, got float"),
+    (lambda: L.Linear(8, 4, bias=None), "linear: bias must be True or False, got None"),
+    (lambda: L.Linear(8, 4, dtype="half"), "linear: dtype must be torch.float32, bfloat16,"),
+    (lambda: L.XIELU(alpha_p_init="a"), "xielu: alpha_p_init must be a number, got str"),
+    (lambda: L.XIELU(beta=None), "xielu: beta must be a number, got NoneType"),
+    (lambda: L.SwigluOAIAndMul(alpha=True), "swigluoai_and_mul: alpha must be a number, got bool"),
+    (
+        lambda: L.ScaledActivation(torch.relu, 8),
+        "scaled_activation: act must be a torch.nn.Module, got builtin_function_or_method",
+    ),
+    (lambda: L.ScaledActivation(L.GELU(), 8.0), "scaled_activation: size must be an int, got"),
+    (
+        lambda: L.RotaryEmbedding(64.0, 64, 128),
+        "rotary_embedding: head_size must be an int, got float",
+    ),
+    (
+        lambda: L.RotaryEmbedding(64, 32.0, 128),
+        "rotary_embedding: rotary_dim must be an int, got float",
+    ),
+    (
+        lambda: L.RotaryEmbedding(64, 64, 128.5),
+        "rotary_embedding: max_position must be an int, got float",
+    ),
+    (
+        lambda: L.RotaryEmbedding(64, 64, 128, max_length="long"),
+        "rotary_embedding: max_length must be an int, got str",
+    ),
+    (
+        lambda: L.RotaryEmbedding(64, 64, 128, "1e4"),
+        "rotary_embedding: base must be a number, got str",
+    ),
+    (
+        lambda: L.RotaryEmbedding(64, 64, 128, scaling={"factor": 2}),
+        "rotary_embedding: scaling must be a RopeScaling or None, got dict",
+    ),
+    (
+        lambda: L.MRotaryEmbedding(64, 64, 128, mrope_section=None),
+        "multimodal_rotary_embedding: mrope_section must be three integers >= 0 whose sum is "
+        "rotary_dim / 2, 32, got NoneType",
+    ),
+    (
+        lambda: L.MRotaryEmbedding(64, 64, 128, mrope_section=[16.0, 8, 8]),
+        "rotary_dim / 2, 32, got [16.0, 8, 8]",
+    ),
+    (
+        lambda: L.MRotaryEmbedding(64, "64", 128, mrope_section=[16, 8, 8]),
+        "multimodal_rotary_embedding: rotary_dim must be an int, got str",
+    ),
+    (
+        lambda: L.MRotaryEmbedding(64, 64, 128, mrope_section=[16, 8, 8], mrope_interleaved=1),
+        "multimodal_rotary_embedding: mrope_interleaved must be True or False, got 1",
+    ),
+    (
+        lambda: L.DualChunkRotaryEmbedding(64, 64, 128, chunk_size=8.0, local_size=2),
+        "dual_chunk_rotary_embedding: chunk_size must be an int, got float",
+    ),
+    (
+        lambda: L.ApplyRotaryEmb("gptj"),
+        "apply_rotary_emb: is_neox_style must be True or False, got 'gptj'",
+    ),
+    (
+        lambda: L.get_rope(64, 64, 128, dual_chunk_attention_config=3),
+        "get_rope: dual_chunk_attention_config must be a dict or None, got int",
+    ),
+    (
+        lambda: L.QKNormRope(L.RotaryEmbedding(8, 8, 16), None),
+        "qk_norm_rope: eps must be a number, got NoneType",
+    ),
+    (
+        lambda: L.QKNormRope(L.RotaryEmbedding(8, 8, 16), weight_offset="1"),
+        "qk_norm_rope: weight_offset must be a number, got str",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("build", "message"), WRONG_TYPES, ids=[message for _, message in WRONG_TYPES]
+)
+def test_a_wrong_type_is_refused_when_built(build, message):
+    with pytest.raises(TypeError) as caught:
+        build()
+    assert message in str(caught.value)
+
 
 @pytest.mark.parametrize(("build", "message"), REFUSED, ids=[message for _, message in REFUSED])
 def test_refused_when_built(build, message):

@@ -19,14 +19,15 @@ HALF = (torch.bfloat16, torch.float16)
 
 
 def kernel_runs(dtype):
+    """For any number of rows."""
     path = backends.linear_path(backends.choose().name, dtype)
-    return path is not None and path[0]
+    return path is not None and path.kernel and path.most_rows is None
 
 
 def need(dtype):
     need_kernel("linear")
     if not kernel_runs(dtype):
-        pytest.skip(f"{dtype} is left to torch here; test_as_on_another_cpu runs the kernel")
+        pytest.skip(f"{dtype}: many rows are left to torch; test_as_on_another_cpu runs the kernel")
 
 
 def operands(rows, k, n, dtype, seed=0):
@@ -73,6 +74,24 @@ def test_a_row_does_not_depend_on_the_others(k, n, dtype):
         assert torch.equal(functional.linear(x[-rows:], weight, bias), whole[-rows:]), rows
     # Nor a channel: another tile, another block.
     assert torch.equal(functional.linear(x[:3], weight[5:], bias[5:]), whole[:3, 5:])
+
+
+def test_few_rows_where_torch_has_instructions_for_more():
+    need_kernel("linear")
+    path = backends.linear_path(backends.choose().name, torch.bfloat16)
+    if path.most_rows is None:
+        pytest.skip(f"no limit on this CPU: {path.reason}")
+    x, weight, bias = operands(path.most_rows + 1, 700, 530, torch.bfloat16)
+    few = functional.linear(x[:-1], weight, bias)
+    for rows in range(1, path.most_rows):
+        assert torch.equal(functional.linear(x[:rows], weight, bias), few[:rows]), rows
+    exact = F.linear(x.double(), weight.double(), bias.double())
+    theirs = (F.linear(x[:-1], weight, bias).double() - exact[:-1]).abs()
+    assert (few.double() - exact[:-1]).abs().mean() <= theirs.mean() * 1.001
+    for x_ in (x, x.view(3, -1, 700)):
+        assert torch.equal(
+            functional.linear(x_, weight, bias).view(-1, 530), F.linear(x, weight, bias)
+        )
 
 
 @pytest.mark.parametrize("dtype", HALF, ids=str)
@@ -225,26 +244,26 @@ BF16 = "x86 avx512 avx512_bf16 torch_bf16"
 
 
 @pytest.mark.parametrize(
-    ("report", "dtype", "kernel", "word"),
+    ("report", "dtype", "most_rows", "word"),
     [
-        ("x86 avx2", "bfloat16", True, "no AMX or AVX512-BF16"),
-        ("x86 avx2", "float16", True, "no AMX or AVX512-FP16"),
-        ("x86 avx2", "float32", False, "not half precision"),
-        ("x86 avx2", "float64", False, "not half precision"),
-        ("x86 avx512 torch_bf16", "bfloat16", True, "no AMX or AVX512-BF16"),
-        (BF16, "bfloat16", False, "it has AVX512-BF16"),
-        (BF16, "float16", True, "no AMX or AVX512-FP16"),
-        ("x86 avx512 avx512_bf16", "bfloat16", True, "torch leaves AVX512-BF16 unused"),
-        ("x86 avx2 avx512_bf16 torch_bf16", "bfloat16", True, "VLLM_OPS_CPU_ISA rules out"),
-        (f"{BF16} amx_bf16", "bfloat16", False, "it has AMX"),
-        (f"{BF16} avx512_fp16 torch_fp16", "float16", False, "it has AVX512-FP16"),
-        (f"{BF16} amx_fp16 torch_fp16", "float16", False, "it has AMX"),
-        ("x86 baseline", "bfloat16", False, "needs AVX2"),
-        ("baseline", "bfloat16", False, "for x86-64"),
+        ("x86 avx2", "bfloat16", None, "no AMX or AVX512-BF16"),
+        ("x86 avx2", "float16", None, "no AMX or AVX512-FP16"),
+        ("x86 avx2", "float32", 0, "not half precision"),
+        ("x86 avx2", "float64", 0, "not half precision"),
+        ("x86 avx512 torch_bf16", "bfloat16", None, "no AMX or AVX512-BF16"),
+        (BF16, "bfloat16", 8, "up to 8 rows, more by torch's own linear: it has AVX512-BF16"),
+        (BF16, "float16", None, "no AMX or AVX512-FP16"),
+        ("x86 avx512 avx512_bf16", "bfloat16", None, "torch leaves AVX512-BF16 unused"),
+        ("x86 avx2 avx512_bf16 torch_bf16", "bfloat16", None, "VLLM_OPS_CPU_ISA rules out"),
+        (f"{BF16} amx_bf16", "bfloat16", 0, "it has AMX"),
+        (f"{BF16} avx512_fp16 torch_fp16", "float16", 0, "it has AVX512-FP16"),
+        (f"{BF16} amx_fp16 torch_fp16", "float16", 0, "it has AMX"),
+        ("x86 baseline", "bfloat16", 0, "needs AVX2"),
+        ("baseline", "bfloat16", 0, "for x86-64"),
     ],
 )
-def test_choice_from_what_a_cpu_reports(report, dtype, kernel, word):
+def test_choice_from_what_a_cpu_reports(report, dtype, most_rows, word):
     need_kernel("linear")
-    found, reason = backends.probe("cpu").backend.linear_path(dtype, report)
-    assert found is kernel
-    assert word in reason
+    found = backends.probe("cpu").backend.linear_path(dtype, report)
+    assert found[::2] == (most_rows != 0, most_rows or None)
+    assert word in found[1]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from helpers.kernels import need_kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from vllm_ops.shared import backends
@@ -161,3 +162,19 @@ def test_a_row_does_not_depend_on_the_others(family):
             assert torch.equal(got, full[rows]), call
 
     check()
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("name", POINTWISE)
+def test_an_element_does_not_depend_on_its_neighbours(name, dtype):
+    """A kernel may compute a whole vector in another way because of one of its elements."""
+    need_kernel(name)
+    run = OPS[name].overload
+    x = make((4, 1003), dtype)
+    mixed, here = x.clone(), slice(None, None, 7)
+    far = torch.tensor([-5.0, 4.0, 30.0, -3.8, float("-inf"), float("nan"), 0.0])
+    mixed[:, here] = far.repeat(21)[: mixed[:, here].shape[1]].to(dtype)
+    got, want = run(mixed), run(x)
+    assert torch.equal(got[:, here].nan_to_num(7), run(mixed[:, here].clone()).nan_to_num(7))
+    got[:, here] = want[:, here]
+    assert torch.equal(got, want)

@@ -56,6 +56,21 @@ def test_eps_0_and_a_row_of_zeros(run, name, eps, dtype):
         assert_within(got[::2], want, NORM)
 
 
+@pytest.mark.parametrize("dtype", DTYPES[:2], ids=str)
+@pytest.mark.parametrize("eps", [0.0, 1e-46, 1e-40])
+@pytest.mark.parametrize("scale", [1e-30, 1e-24, 1e-23, 3e-23, 1e-21, 1e-19])
+@pytest.mark.parametrize("name", NORMS)
+def test_eps_0_and_squares_that_vanish_in_fp32(run, name, scale, eps, dtype):
+    """The mean square is an fp32 number, a subnormal one or 0, whatever it was summed in. With an
+    fma each square is rounded with the sum, so the few bits of such a mean may differ in the last,
+    which can show as two ulps of bf16."""
+    args = norm_args(name, make((5, 520), dtype, scale=scale), eps)
+    got, want = flat(run(name, *args))[0], flat(OPS[name].native(*args))[0]
+    torch.testing.assert_close(got, want, rtol=2**-6, atol=0.0)
+    if scale == 1e-30 and eps < 1e-40:
+        assert bool((got == 0).all())
+
+
 @pytest.mark.parametrize("name", NORMS)
 def test_gradient_of_a_row_of_zeros_with_eps_0(name):
     x = make((3, 100), torch.float64)

@@ -141,6 +141,13 @@ def rocm_code(objdump: str, code_object: Path) -> dict[str, str]:
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
+def assembly_code(path: Path) -> dict[str, str]:
+    """The instructions of each function of an assembly file that clang wrote."""
+    parts = re.split(r"^(\S+): +; @\S+$", path.read_text(), flags=re.MULTILINE)
+    bodies = (part.partition(".Lfunc_end")[0] for part in parts[2::2])
+    return dict(zip(parts[1::2], bodies, strict=True))
+
+
 def check(kernels: list[Kernel], registers: int) -> None:
     """No spill, no local memory, and a full block's registers fit a file of ``registers``."""
     bad = [str(k) for k in kernels if k.spills or k.local]

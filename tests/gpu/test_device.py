@@ -66,3 +66,5 @@ def test_the_device_of_the_tensor():
     with torch.cuda.device(0):
         out = OPS["silu_and_mul"].overload(x)
     assert out.device == x.device
+    with torch.cuda.device(1):
+        assert torch.equal(out, OPS["silu_and_mul"].overload(x))

@@ -17,7 +17,7 @@ else:
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = [ROOT / "shared", *sorted(p.parent for p in ROOT.glob("packages/*/pyproject.toml"))]
 # The others need a toolchain of their own; their sessions build them.
-BUILT = ("shared", "cpu")
+BUILT = ("shared", "cpu", "tpu")
 
 
 @dataclass(frozen=True)

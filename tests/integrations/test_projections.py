@@ -2,6 +2,7 @@
 """gate_proj and up_proj of a patched model: merged, and never at the price of what they are."""
 
 import copy
+import io
 import pickle
 from collections import Counter
 
@@ -10,11 +11,13 @@ import torch
 from helpers.models import close, logits
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
+from vllm_ops.shared import backends
+from vllm_ops.shared.integrations._linear import FusedLinear
 from vllm_ops.shared.integrations.transformers import patch_model, unpatch_model
 
 
 class Products(TorchDispatchMode):
-    """Counts matrix products."""
+    """Counts matrix products, those of the operator among them."""
 
     def __init__(self):
         super().__init__()
@@ -30,7 +33,7 @@ def products(mlp):
     x = torch.ones(1, 3, 64, dtype=mlp.down_proj.weight.dtype)
     with torch.no_grad(), Products() as counter:
         mlp(x)
-    return counter.calls["aten::mm"] + counter.calls["aten::addmm"]
+    return sum(counter.calls[name] for name in ("aten::mm", "aten::addmm", "vllm_ops::linear"))
 
 
 def block(model):
@@ -50,6 +53,35 @@ def test_one_product_for_both(pair, ids):
     assert products(block(native)) == 3
     assert products(block(fused)) == 2
     close(logits(fused, ids), logits(native, ids))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+def test_one_product_for_both_where_the_linears_are_swapped(build, dtype, monkeypatch):
+    """In half precision on a CPU whose torch has no instructions for it. The bits are those of two
+    products: a channel's sum does not depend on the others."""
+    path = backends.LinearPath(True, "for the test")
+    monkeypatch.setattr(backends, "linear_path", lambda name, dtype: path)
+    model = build(dtype=dtype)
+    patch_model(model)
+    mlp = block(model)
+    assert isinstance(mlp.gate_proj, FusedLinear)
+    assert products(mlp) == 2
+    x = torch.randn(5, 64).to(dtype)
+    with torch.no_grad():
+        merged = mlp(x)
+        mlp.merged = None
+        assert products(mlp) == 3
+        assert torch.equal(mlp(x), merged)
+    again = pickle.loads(pickle.dumps(model))  # noqa: S301
+    for other in (copy.deepcopy(model), again, model.to(torch.float64).to(dtype)):
+        assert products(block(other)) == 2
+    with torch.no_grad():
+        assert torch.equal(block(again)(x), merged)
+    mlp.up_proj.register_forward_hook(lambda *_: None)
+    assert products(mlp) == 3
+    unpatch_model(model)
+    assert products(mlp) == 3
+    assert type(mlp.gate_proj) is nn.Linear
 
 
 def test_parameters_are_the_same_objects_with_the_same_values(build):
@@ -99,6 +131,17 @@ def test_copies_are_merged_on_their_own(pair, ids, clone):
         block(other).up_proj.weight.zero_()
     assert not torch.equal(logits(other, ids), logits(fused, ids))
     assert block(fused).up_proj.weight.abs().max() > 0
+
+
+def test_saving_a_patched_model_takes_no_more_room(pair):
+    sizes = []
+    for model in pair:
+        torch.save(model, written := io.BytesIO())
+        sizes.append(len(written.getvalue()))
+    both = sum(value.nbytes for value in (block(pair[0]).gate_proj.weight,) * 2)
+    assert sizes[1] - sizes[0] < both / 2
+    written.seek(0)
+    assert products(block(torch.load(written, weights_only=False))) == 2
 
 
 @pytest.mark.parametrize("assign", [False, True])

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from vllm_ops.shared import backends, evidence
 from vllm_ops.shared.ops import OPS, register_kernel
-from vllm_ops.shared.testing import run_conformance
+from vllm_ops.shared.testing import checks, run_conformance
 from vllm_ops.shared.testing.checks import cases_of, small_case
 
 from .helpers import FakeBackend, Machine, run
@@ -60,6 +60,13 @@ def test_the_toy_backend_is_found_and_used(toy_site: str) -> None:
 def test_every_operator_has_cases_and_a_small_one(op: Any) -> None:
     assert cases_of(op)
     assert small_case(op)
+
+
+@pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
+def test_every_operator_passes_the_checks_of_arguments(op: Any) -> None:
+    checks.check_errors(op, "cpu")
+    if op.in_place:
+        checks.check_overlap(op, "cpu")
 
 
 def test_refuses_what_it_cannot_check(machine: Machine) -> None:
@@ -149,6 +156,28 @@ def test_finds_an_in_place_kernel_that_loses_its_result(toy_site: str) -> None:
         toy_site,
     )
     assert out.strip() == "True"
+
+
+def test_finds_an_in_place_kernel_that_writes_what_it_has_yet_to_read(toy_site: str) -> None:
+    out = run(
+        """
+        import itertools, torch, vllm_ops_toy.kernels as kernels
+        from vllm_ops.shared.ops import library
+        from vllm_ops.shared.testing import run_conformance
+        good = kernels.rms_norm_
+
+        def row_by_row(x, *args):
+            for row in reversed(list(itertools.product(*map(range, x.shape[:-1])))):
+                good(x[row], *args)
+
+        kernels.KERNELS = dict(rms_norm_=row_by_row)
+        kernels.register = lambda: library().impl("rms_norm_", row_by_row, "CPU")
+        report = run_conformance("toy", dtypes=(torch.float32,))
+        print(*[failure.message for failure in report.failures if failure.check == "in place"])
+        """,
+        toy_site,
+    )
+    assert "rms_norm_: weight inside x" in out
 
 
 def test_register_kernel_refuses_and_replaces() -> None:

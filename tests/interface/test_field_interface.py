@@ -422,6 +422,10 @@ def test_field_process_cpu_without_avx512(isa: str) -> None:
     assert out.startswith("forward_kernel") or isa in out
 
 
+@pytest.mark.skipif(
+    torch.version.cuda is not None or torch.version.hip is not None,
+    reason="this torch is one for a GPU, whose package is asked",
+)
 def test_field_process_torch_for_the_cpu_imports_no_other_backend(machine: Machine) -> None:
     out = run(
         """

@@ -212,6 +212,18 @@ def test_count_calls_by_module_and_implementation(cpu: Machine) -> None:
     assert "silu_and_mul: native" in str(calls)
 
 
+def test_count_calls_sees_arguments_by_name(cpu: Machine) -> None:
+    norm = RMSNorm(8)
+    with count_calls() as calls:
+        norm(X)
+        norm(x=X)
+        norm(residual=X, x=X)
+        SiluAndMul()(x=torch.empty(2, 8, device="meta"))
+    ran = "cpu kernel" if has_kernel("rms_norm", "cpu") else "native"
+    assert calls.of(norm) == {ran: 3}
+    assert calls.by_implementation()["silu_and_mul", "meta"] == 1
+
+
 def test_counts_nest(layer: RMSNorm) -> None:
     with count_calls() as outer:
         layer(X)

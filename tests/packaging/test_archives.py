@@ -15,7 +15,9 @@ def test_tag(built):
     name, version, *tag = built.wheel.stem.split("-")
     assert name == f"vllm_ops_{built.distribution.name}"
     assert version == built.distribution.project["version"]
-    platform_tag = "any" if built.distribution.name == "shared" else f"linux_{platform.machine()}"
+    platform_tag = (
+        "any" if built.distribution.name in ("shared", "tpu") else f"linux_{platform.machine()}"
+    )
     assert tag == ["py3", "none", platform_tag]
 
 

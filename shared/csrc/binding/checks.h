@@ -7,10 +7,15 @@
 #include <torch/headeronly/core/DeviceType.h>
 #include <torch/headeronly/core/ScalarType.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <optional>
 #include <sstream>
 #include <stdexcept>
 #include <string>
+
+#include "overlap.h"
 
 namespace vllm_ops::binding {
 
@@ -47,9 +52,44 @@ inline std::string dtype_name(ScalarType dtype) {
       return "uint8";
     case ScalarType::Bool:
       return "bool";
+    case ScalarType::UInt16:
+      return "uint16";
+    case ScalarType::UInt32:
+      return "uint32";
+    case ScalarType::UInt64:
+      return "uint64";
+    case ScalarType::ComplexHalf:
+      return "complex32";
+    case ScalarType::ComplexFloat:
+      return "complex64";
+    case ScalarType::ComplexDouble:
+      return "complex128";
+    case ScalarType::Float8_e4m3fn:
+      return "float8_e4m3fn";
+    case ScalarType::Float8_e4m3fnuz:
+      return "float8_e4m3fnuz";
+    case ScalarType::Float8_e5m2:
+      return "float8_e5m2";
+    case ScalarType::Float8_e5m2fnuz:
+      return "float8_e5m2fnuz";
+    case ScalarType::Float8_e8m0fnu:
+      return "float8_e8m0fnu";
+    case ScalarType::Float4_e2m1fn_x2:
+      return "float4_e2m1fn_x2";
     default:
       return "dtype " + std::to_string(int(dtype));
   }
+}
+
+// As Python prints a float.
+inline std::string number(double value) {
+  char text[40];
+  for (int digits = 1; digits <= 17; ++digits) {
+    std::snprintf(text, sizeof text, "%.*g", digits, value);
+    if (std::strtod(text, nullptr) == value) break;
+  }
+  const bool plain = std::strpbrk(text, ".en") == nullptr;
+  return plain ? std::string(text) + ".0" : text;
 }
 
 inline std::string device_name(const Tensor& t) {
@@ -61,11 +101,12 @@ inline std::string device_name(const Tensor& t) {
   return "device type " + std::to_string(int(type)) + ":" + index;
 }
 
-inline std::string shape_text(const Tensor& t) {
+inline std::string list_text(const int64_t* values, int64_t count) {
   std::string text = "[";
-  for (int64_t d = 0; d < t.dim(); ++d) text += (d > 0 ? ", " : "") + std::to_string(t.size(d));
+  for (int64_t i = 0; i < count; ++i) text += (i > 0 ? ", " : "") + std::to_string(values[i]);
   return text + "]";
 }
+inline std::string shape_text(const Tensor& t) { return list_text(t.sizes().data(), t.dim()); }
 
 inline bool is_floating(const Tensor& t) {
   const ScalarType dtype = t.scalar_type();
@@ -141,11 +182,31 @@ inline void vector(const char* op, const char* name, const std::optional<Tensor>
 
 // Written so that a NaN fails.
 inline void not_negative(const char* op, const char* name, double value) {
-  if (!(value >= 0)) fail(op, ": ", name, " must not be negative, got ", value);
+  if (!(value >= 0)) fail(op, ": ", name, " must not be negative, got ", number(value));
 }
 
 inline void above_zero(const char* op, const char* name, double value) {
-  if (!(value > 0)) fail(op, ": ", name, " must be above 0, got ", value);
+  if (!(value > 0)) fail(op, ": ", name, " must be above 0, got ", number(value));
+}
+
+inline Extent extent(const Tensor& t) {
+  return {t.const_data_ptr(), int64_t(t.element_size()), t.sizes().data(), t.strides().data(),
+          t.dim()};
+}
+
+// A tensor that is written in place: no two of its elements share memory.
+inline void writable(const char* op, const char* name, const Tensor& t) {
+  if (!overlaps_itself(extent(t))) return;
+  fail(op, ": ", name, " must not overlap itself, as it is written in place, got shape ",
+       shape_text(t), " and strides ", list_text(t.strides().data(), t.dim()));
+}
+
+// A tensor that shares no memory with `written`, the argument `of`.
+inline void apart(const char* op, const char* name, const std::optional<Tensor>& t, const char* of,
+                  const Tensor& written) {
+  if (t.has_value() && overlap(extent(*t), extent(written))) {
+    fail(op, ": ", name, " must not overlap ", of, ", which is written in place");
+  }
 }
 
 }  // namespace vllm_ops::binding

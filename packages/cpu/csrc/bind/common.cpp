@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common.h"
 
+#include <torch/headeronly/core/ScalarType.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -81,10 +83,18 @@ std::string dtype_name(int32_t dtype) {
       {aoti_torch_dtype_uint8(), "uint8"},
       {aoti_torch_dtype_int8(), "int8"},
       {aoti_torch_dtype_int16(), "int16"},
+      {aoti_torch_dtype_uint16(), "uint16"},
+      {aoti_torch_dtype_uint32(), "uint32"},
+      {aoti_torch_dtype_uint64(), "uint64"},
+      {aoti_torch_dtype_complex32(), "complex32"},
       {aoti_torch_dtype_complex64(), "complex64"},
       {aoti_torch_dtype_complex128(), "complex128"},
       {aoti_torch_dtype_float8_e4m3fn(), "float8_e4m3fn"},
+      {aoti_torch_dtype_float8_e4m3fnuz(), "float8_e4m3fnuz"},
       {aoti_torch_dtype_float8_e5m2(), "float8_e5m2"},
+      {aoti_torch_dtype_float8_e5m2fnuz(), "float8_e5m2fnuz"},
+      {int32_t(torch::headeronly::ScalarType::Float8_e8m0fnu), "float8_e8m0fnu"},
+      {int32_t(torch::headeronly::ScalarType::Float4_e2m1fn_x2), "float4_e2m1fn_x2"},
   };
   for (const auto& [code, name] : names) {
     if (code == dtype) return name;
@@ -122,6 +132,12 @@ Meta check_floating(const char* op, const char* name, const char* of, const Tens
   const Meta m = check_any_floating(op, name, of, tensor);
   VLLM_OPS_CHECK(m.dim >= 1, op, name, " must have at least 1 dimension, got 0");
   return m;
+}
+
+void check_writable(const char* op, const char* name, const Extent& t) {
+  if (__builtin_expect(!overlaps_itself(t), 1)) return;
+  fail(op, name, " must not overlap itself, as it is written in place, got shape ",
+       shape_string(t.sizes, t.dim), " and strides ", shape_string(t.strides, t.dim));
 }
 
 std::string number(double value) {

@@ -18,6 +18,7 @@
 #include <utility>
 
 #include "../isa.h"
+#include "../overlap.h"
 
 namespace vllm_ops {
 
@@ -122,6 +123,20 @@ inline Meta check_floating(const char* op, const char* name, const Tensor& tenso
 std::string number(double value);
 
 const void* data(const Tensor& tensor);
+// Where the tensor lies.
+inline Extent extent(const Tensor& tensor, const Meta& m) {
+  return {data(tensor), int64_t(aoti_torch_dtype_element_size(m.dtype)), m.sizes, m.strides, m.dim};
+}
+
+// A tensor that is written in place: no two of its elements share memory.
+void check_writable(const char* op, const char* name, const Extent& t);
+// `t` shares no memory with `written`, the argument `of`.
+inline void check_apart(const char* op, const char* name, const Extent& t, const char* of,
+                        const Extent& written) {
+  VLLM_OPS_CHECK(!overlap(t, written), op, name, " must not overlap ", of,
+                 ", which is written in place");
+}
+
 void* mutable_data(const Tensor& tensor);
 
 // A new contiguous tensor of this shape and dtype on the CPU.

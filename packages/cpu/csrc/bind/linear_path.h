@@ -23,18 +23,20 @@ struct LinearReport {
 const LinearReport& linear_report();
 
 struct LinearPath {
-  bool kernel = false;
+  int64_t most_rows = 0;  // the kernel runs up to this many rows of x, torch's own beyond
   std::string reason;
 };
+
+constexpr int64_t kAnyRows = INT64_MAX;
 
 // `dtype` is the kernels' index of the weight's dtype.
 LinearPath linear_path(const LinearReport& report, int dtype);
 
 }  // namespace vllm_ops
 
-// For the Python module, through ctypes: "kernel: ..." or "native: ..." for dtype "bfloat16",
-// "float16" or another. `report` is null for this CPU, else words from "x86 avx512_bf16 avx512_fp16
-// amx_bf16 amx_fp16 torch_bf16 torch_fp16" and a tier. The answer lasts until the thread's next
-// call.
+// For the Python module, through ctypes: "kernel: ...", "kernel 8: ..." for up to eight rows, or
+// "native: ..." for dtype "bfloat16", "float16" or another. `report` is null for this CPU, else
+// words from "x86 avx512_bf16 avx512_fp16 amx_bf16 amx_fp16 torch_bf16 torch_fp16" and a tier. The
+// answer lasts until the thread's next call.
 extern "C" __attribute__((visibility("default"))) const char* vllm_ops_cpu_linear_path(
     const char* dtype, const char* report);

@@ -6,6 +6,7 @@
 STABLE_TORCH_LIBRARY_IMPL(vllm_ops, CPU, m) {
   vllm_ops::register_activation(m);
   vllm_ops::register_linear(m);
+  vllm_ops::register_linear_int8(m);
   vllm_ops::register_rms_norm(m);
   vllm_ops::register_norm(m);
   vllm_ops::register_rotary(m);

@@ -10,6 +10,7 @@ using Library = torch::stable::detail::StableLibrary;
 
 void register_activation(Library& m);
 void register_linear(Library& m);
+void register_linear_int8(Library& m);
 void register_rms_norm(Library& m);
 void register_norm(Library& m);
 void register_rotary(Library& m);

@@ -52,16 +52,31 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
   void* result = mutable_data(out);
   const void* in = data(x);
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
+    RmsNormArgs args = common;
+    args.x_stride = grid.inner_strides()[0];
+    args.out_stride = grid.inner_strides()[1];
+    args.rows = 0;
+    int64_t at_x = 0;
+    // One run behind, so that the kernel knows which rows come next.
+    const auto flush = [&](int64_t next) {
+      args.x_next = next;
+      if (args.rows > 0) fn(args);
+    };
     grid.for_runs(begin, end, [&](int64_t, const int64_t* offset, int64_t count) {
-      RmsNormArgs args = common;
+      flush(offset[0] - at_x);
+      at_x = offset[0];
       args.x = at(in, offset[0], dtype);
-      args.x_stride = grid.inner_strides()[0];
       args.out = at(result, offset[1], dtype);
-      args.out_stride = grid.inner_strides()[1];
       args.rows = count;
-      fn(args);
     });
+    flush(0);
   });
+}
+
+// The weight's elements are read while those of `written` change.
+void check_weight_apart(const char* op, const RmsArguments& a, const char* of,
+                        const Extent& written) {
+  if (a.weight) check_apart(op, "weight", extent(a.weight, meta(a.weight)), of, written);
 }
 
 Meta check_residual(const char* op, const Tensor& residual, const Meta& xm) {
@@ -128,7 +143,9 @@ void boxed_rms_norm_(StableIValue* stack, uint64_t num_args, uint64_t) {
   const Tensor x(stack[0]);
   const RmsArguments a(stack + 1);
   const Meta m = check_floating(op, "x", x);
-  check_writable(op, "x", m);
+  const Extent written = extent(x, m);
+  check_writable(op, "x", written);
+  check_weight_apart(op, a, "x", written);
   if (m.unit_last_stride()) {
     run_rms_norm(op, x, m, x, m, a);
     return;
@@ -162,9 +179,12 @@ void boxed_fused_(StableIValue* stack, uint64_t num_args, uint64_t) {
   const RmsArguments a(stack + 2);
   const Meta m = check_floating(op, "x", x);
   const Meta rm = check_residual(op, residual, m);
-  check_writable(op, "x", m);
-  check_writable(op, "residual", rm);
-  if (m.unit_last_stride() && rm.unit_last_stride() && !may_overlap(x, m, residual, rm)) {
+  const Extent xe = extent(x, m), re = extent(residual, rm);
+  check_writable(op, "x", xe);
+  check_writable(op, "residual", re);
+  check_weight_apart(op, a, "x", xe);
+  check_weight_apart(op, a, "residual", re);
+  if (m.unit_last_stride() && rm.unit_last_stride() && !overlap(xe, re)) {
     run_fused(op, {x, m}, {residual, rm}, {x, m}, {residual, rm}, a);
     return;
   }

@@ -39,6 +39,24 @@ struct Arguments {
                      to<int64_t>(stack[3]), std::move(cache), to<bool>(stack[5]));
   }
 
+  // Nothing that is written shares memory with anything else.
+  void check_in_place(const char* op) const {
+    const auto place = [](const Tensor& t) { return extent(t, meta(t)); };
+    const Extent q = place(query.argument());
+    const Extent p = place(positions.argument()), t = place(table.argument());
+    check_writable(op, "query", q);
+    const auto apart = [&](const char* name, const Extent& written) {
+      check_apart(op, "positions", p, name, written);
+      check_apart(op, "cos_sin_cache", t, name, written);
+    };
+    apart("query", q);
+    if (!has_key) return;
+    const Extent k = place(key.argument());
+    check_writable(op, "key", k);
+    check_apart(op, "key", k, "query", q);
+    apart("key", k);
+  }
+
   int dtype() const { return dtype_index(query.meta.dtype); }
   Turn turn() const { return Turn(is_neox_style, dtype(), head_size, table.rotary_dim()); }
   TableAngles angles() const { return TableAngles(table, positions, dtype()); }
@@ -56,8 +74,7 @@ void boxed_rotary_embedding(StableIValue* stack, uint64_t num_args, uint64_t) {
 void boxed_rotary_embedding_(StableIValue* stack, uint64_t num_args, uint64_t) {
   constexpr auto op = "rotary_embedding_";
   const Arguments a = Arguments::from_stack(op, stack, num_args);
-  check_writable(op, "query", a.query.meta);
-  if (a.has_key) check_writable(op, "key", a.key.meta);
+  a.check_in_place(op);
   const Meta& p = a.positions.meta();
   const Side query = side_in_place(a.query);
   const Side key = a.has_key ? side_in_place(a.key) : Side();

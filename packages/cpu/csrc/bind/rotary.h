@@ -17,12 +17,16 @@ struct Heads {
   Meta meta;
   int64_t count = 0;   // heads per token
   int64_t stride = 0;  // from head to head
+
+  const Tensor& argument() const { return original ? original : tensor; }
 };
 
 // Throws unless `tensor` has one of the two shapes, where P is the `dim` sizes at `places`.
 Heads check_heads(const char* op, const char* name, Tensor tensor, const int64_t* places,
                   int64_t dim, int64_t head_size);
 void check_head_size(const char* op, int64_t head_size);
+// The first sizes of a shape as text, each with a comma behind it.
+std::string leading(const int64_t* sizes, int64_t dim);
 void check_same_dtype(const char* op, const char* name, const Meta& m, const Meta& other);
 
 // cos_sin_cache: float32 [max_position, rotary_dim].
@@ -32,9 +36,10 @@ class Table {
   int64_t rows() const { return meta_.sizes[0]; }
   int64_t rotary_dim() const { return meta_.sizes[1]; }
   const float* row(int64_t position) const { return data_ + position * meta_.strides[0]; }
+  const Tensor& argument() const { return original_ ? original_ : tensor_; }
 
  private:
-  Tensor tensor_;
+  Tensor tensor_, original_;  // the second only where the first is a copy
   Meta meta_;
   const float* data_;
 };
@@ -47,13 +52,14 @@ class Positions {
 
   const Meta& meta() const { return meta_; }
   int64_t count() const { return count_; }
+  const Tensor& argument() const { return original_ ? original_ : tensor_; }
   int64_t operator[](int64_t i) const {
     return is_int64_ ? static_cast<const int64_t*>(data_)[i]
                      : static_cast<const int32_t*>(data_)[i];
   }
 
  private:
-  Tensor tensor_;
+  Tensor tensor_, original_;  // the second only where the first is a copy
   Meta meta_;
   const void* data_;
   int64_t count_;
@@ -95,8 +101,12 @@ struct Turn {
   int64_t rotary_dim;
 };
 
-void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out_offset,
-               const void* cos, const void* sin);
+// The heads of one token; `tokens` more follow it, x_stride apart.
+struct Place {
+  int64_t x_offset, x_stride, out_offset, tokens;
+};
+void turn_side(const Turn& turn, const Side& side, const Place& place, const void* cos,
+               const void* sin);
 
 // Turns both sides (key may be null) of every token. `angles(token, buffer, cos, sin)` points cos
 // and sin to rotary_dim / 2 numbers of the accumulation type; buffer has room for both.
@@ -122,9 +132,15 @@ void turn_tokens(const Turn& turn, const int64_t* places, int64_t dim, const Sid
       for (int64_t i = 0; i < count; ++i) {
         const void *cos = nullptr, *sin = nullptr;
         angles(token + i, buffer, cos, sin);
-        turn_side(turn, query, offset[0] + i * strides[0], offset[1] + i * strides[1], cos, sin);
+        turn_side(
+            turn, query,
+            {offset[0] + i * strides[0], strides[0], offset[1] + i * strides[1], count - 1 - i},
+            cos, sin);
         if (key != nullptr) {
-          turn_side(turn, *key, offset[2] + i * strides[2], offset[3] + i * strides[3], cos, sin);
+          turn_side(
+              turn, *key,
+              {offset[2] + i * strides[2], strides[2], offset[3] + i * strides[3], count - 1 - i},
+              cos, sin);
         }
       }
     });

@@ -14,13 +14,13 @@ bool is_contiguous(const Meta& m) {
   return true;
 }
 
-std::string leading(const int64_t* places, int64_t dim) {
+}  // namespace
+
+std::string leading(const int64_t* sizes, int64_t dim) {
   std::string s;
-  for (int64_t i = 0; i < dim; ++i) s += std::to_string(places[i]) + ", ";
+  for (int64_t i = 0; i < dim; ++i) s += std::to_string(sizes[i]) + ", ";
   return s;
 }
-
-}  // namespace
 
 void check_head_size(const char* op, int64_t head_size) {
   VLLM_OPS_CHECK(head_size >= 1, op, "head_size must be above 0, got ", head_size);
@@ -64,11 +64,17 @@ Table::Table(const char* op, Tensor cache, int64_t head_size) {
   VLLM_OPS_CHECK(meta_.dim == 2, op,
                  "cos_sin_cache must have 2 dimensions [max_position, rotary_dim], got ",
                  meta_.dim);
-  VLLM_OPS_CHECK(meta_.sizes[1] % 2 == 0 && meta_.sizes[1] <= head_size, op,
+  VLLM_OPS_CHECK(meta_.sizes[0] >= 1, op, "cos_sin_cache must have at least 1 row, got 0");
+  const int64_t columns = meta_.sizes[1];
+  VLLM_OPS_CHECK(columns % 2 == 0 && columns > 0 && columns <= head_size, op,
                  "cos_sin_cache must have an even number of columns, at most head_size ", head_size,
-                 ", got ", meta_.sizes[1]);
+                 ", got ", columns);
   tensor_ = std::move(cache);
-  require_unit_stride(tensor_, meta_);
+  if (!meta_.unit_last_stride()) {
+    original_ = std::move(tensor_);
+    tensor_ = contiguous(original_);
+    meta_ = meta(tensor_);
+  }
   data_ = static_cast<const float*>(data(tensor_));
 }
 
@@ -79,7 +85,8 @@ Positions::Positions(const char* op, Tensor positions) {
                  dtype_name(meta_.dtype));
   tensor_ = std::move(positions);
   if (!is_contiguous(meta_)) {
-    tensor_ = contiguous(tensor_);
+    original_ = std::move(tensor_);
+    tensor_ = contiguous(original_);
     meta_ = vllm_ops::meta(tensor_);
   }
   data_ = data(tensor_);
@@ -94,8 +101,9 @@ void Positions::check_range(const char* op, int64_t table_rows) const {
     high = std::max(high, (*this)[i]);
   }
   VLLM_OPS_CHECK(low >= 0, op, "positions must not be negative, got ", low);
-  VLLM_OPS_CHECK(high < table_rows, op, "position ", high, " is outside the cos_sin_cache of ",
-                 table_rows, " rows; ask get_rope for max_position >= ", high + 1);
+  VLLM_OPS_CHECK(high < table_rows, op, "positions must be below ", table_rows,
+                 ", the length of the table, got ", high,
+                 "; ask get_rope for max_length=", high + 1, " or more");
 }
 
 Side side_of(const Heads& x, const Tensor& out, const Meta& out_meta, int64_t head_size) {
@@ -123,12 +131,13 @@ void write_back(const Heads& x) {
   if (x.original) copy_(x.original, x.tensor);
 }
 
-void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out_offset,
-               const void* cos, const void* sin) {
+void turn_side(const Turn& turn, const Side& side, const Place& place, const void* cos,
+               const void* sin) {
   RotaryArgs args;
-  args.x = at(side.x, x_offset, turn.dtype);
+  args.x = at(side.x, place.x_offset, turn.dtype);
   args.x_stride = side.x_stride;
-  args.out = at(side.out, out_offset, turn.dtype);
+  args.x_ahead = side.heads * side.x_stride + place.tokens * place.x_stride;
+  args.out = at(side.out, place.out_offset, turn.dtype);
   args.out_stride = side.out_stride;
   args.cos = cos;
   args.sin = sin;
@@ -145,6 +154,7 @@ void turn_side(const Turn& turn, const Side& side, int64_t x_offset, int64_t out
     side.norm->fn(norm);
     args.x = args.out;
     args.x_stride = args.out_stride;
+    args.x_ahead = 0;  // the norm has just written it
   }
   turn.fn(args);
 }

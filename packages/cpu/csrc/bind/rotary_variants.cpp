@@ -13,12 +13,15 @@ namespace {
 // Which row of positions each pair takes its angle from.
 std::vector<uint8_t> section_of_pairs(const char* op, const std::vector<int64_t>& section,
                                       bool interleaved, int64_t pairs) {
-  VLLM_OPS_CHECK(section.size() == 3, op, "mrope_section must have 3 elements, got ",
-                 section.size());
-  VLLM_OPS_CHECK(section[0] >= 0 && section[1] >= 0 && section[2] >= 0 &&
-                     section[0] + section[1] + section[2] == pairs,
-                 op, "mrope_section must be 3 sizes that add up to rotary_dim / 2 = ", pairs,
-                 ", got ", shape_string(section.data(), 3));
+  int64_t left = pairs;
+  bool fits = section.size() == 3;
+  for (const int64_t size : section) {
+    fits = fits && size >= 0 && size <= left;
+    left -= fits ? size : 0;
+  }
+  VLLM_OPS_CHECK(fits && left == 0, op,
+                 "mrope_section must be three integers >= 0 whose sum is rotary_dim / 2, ", pairs,
+                 ", got ", shape_string(section.data(), int64_t(section.size())));
   std::vector<uint8_t> row(pairs, 0);
   for (int64_t i = 0; i < pairs; ++i) {
     if (interleaved) {
@@ -43,7 +46,7 @@ void boxed_multimodal(StableIValue* stack, uint64_t num_args, uint64_t) {
   const Positions positions(op, std::move(positions_arg));
   const Meta& p = positions.meta();
   VLLM_OPS_CHECK(p.dim >= 1 && p.sizes[0] == 3, op,
-                 "positions must have a first dimension of 3, got shape ", shape_string(p));
+                 "positions must have 3 rows in the first dimension, got shape ", shape_string(p));
   check_head_size(op, head_size);
   const int64_t* places = p.sizes + 1;
   const int64_t dim = p.dim - 1, tokens = positions.count() / 3;
@@ -104,6 +107,17 @@ Angles check_angles(const char* op, const char* name, Tensor tensor) {
   return a;
 }
 
+// cos is P + [n] or [last of P] + [n], where x is P + [heads, size].
+[[noreturn, gnu::cold]] void refuse_angles(const char* op, const Meta& cos, const Meta& x) {
+  const int64_t places = x.dim - 2;
+  const std::string all = "[" + leading(x.sizes, places) + "n]";
+  const std::string last =
+      "[" + leading(x.sizes + std::max<int64_t>(0, places - 1), std::min<int64_t>(1, places)) +
+      "n]";
+  fail(op, "cos must have shape ", all, all == last ? "" : " or " + last,
+       " with 0 < 2 * n <= ", x.last(), ", got ", shape_string(cos));
+}
+
 // Strides of the angles over P; 0 where P' leaves a dimension of P out.
 void broadcast_strides(const Meta& angles, int64_t dim, int64_t* strides) {
   const int64_t own = angles.dim - 1;
@@ -126,15 +140,10 @@ void boxed_apply(StableIValue* stack, uint64_t num_args, uint64_t) {
   const int64_t dim = m.dim - 2, head_size = m.last(), half = cos.meta.last();
   VLLM_OPS_CHECK(same_shape(cos.meta, sin.meta), op, "sin must have shape ", shape_string(cos.meta),
                  ", got ", shape_string(sin.meta));
-  VLLM_OPS_CHECK(2 * half <= head_size, op, "cos must have at most head_size / 2 = ", head_size / 2,
-                 " columns, got ", half);
   const int64_t own = cos.meta.dim - 1;
-  VLLM_OPS_CHECK((own == dim || (own == 1 && dim > 1)) &&
-                     std::equal(cos.meta.sizes, cos.meta.sizes + own, m.sizes + dim - own),
-                 op,
-                 "cos must have the shape of x without its last two dimensions, or the last "
-                 "of those, before rotary_dim / 2, got ",
-                 shape_string(cos.meta), " for x ", shape_string(m));
+  const bool fits = (own == dim || (own == 1 && dim > 1)) && half > 0 && 2 * half <= head_size &&
+                    std::equal(cos.meta.sizes, cos.meta.sizes + own, m.sizes + dim - own);
+  if (__builtin_expect(!fits, 0)) refuse_angles(op, cos.meta, m);
 
   Tensor out = empty(m.sizes, m.dim, m.dtype);
   const Meta out_meta = meta(out);
@@ -165,7 +174,10 @@ void boxed_apply(StableIValue* stack, uint64_t num_args, uint64_t) {
             c = buffer.get();
             s = buffer.get() + half;
           }
-          turn_side(turn, side, offset[0] + i * strides[0], offset[1] + i * strides[1], c, s);
+          turn_side(
+              turn, side,
+              {offset[0] + i * strides[0], strides[0], offset[1] + i * strides[1], count - 1 - i},
+              c, s);
         }
       });
     });

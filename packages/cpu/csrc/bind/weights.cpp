@@ -17,7 +17,7 @@ void widen(const void* src, int dtype, void* dst, int wide, int64_t n) {
 Weight::Weight(const char* op, const Tensor& weight, const Meta& x, const char* name,
                bool always_wide) {
   if (!weight) return;
-  const Meta m = check_floating(op, name, weight);
+  const Meta m = check_any_floating(op, name, "x", weight);
   const int64_t n = x.last();
   VLLM_OPS_CHECK(m.dim == 1 && m.sizes[0] == n, op, name, " must have ", n, " elements, got ",
                  m.dim == 1 ? std::to_string(m.sizes[0]) : "shape " + shape_string(m));
@@ -41,30 +41,6 @@ Tensor wider_copy(const Tensor& tensor, const Meta& m, int wide) {
       empty(m.sizes, m.dim, wide == kF64 ? aoti_torch_dtype_float64() : aoti_torch_dtype_float32());
   copy_(copy, tensor);
   return copy;
-}
-
-void check_writable(const char* op, const char* name, const Meta& m) {
-  for (int64_t i = 0; i < m.dim; ++i) {
-    VLLM_OPS_CHECK(m.strides[i] != 0 || m.sizes[i] <= 1, op, name,
-                   " must not be expanded, as it is written in place, got strides ",
-                   shape_string(m.strides, m.dim));
-  }
-}
-
-bool may_overlap(const Tensor& a, const Meta& am, const Tensor& b, const Meta& bm) {
-  const auto range = [](const Tensor& t, const Meta& m) {
-    const char* begin = static_cast<const char*>(data(t));
-    const int64_t size = kElementSize[dtype_index(m.dtype)];
-    int64_t last = size;
-    for (int64_t i = 0; i < m.dim; ++i) {
-      if (m.sizes[i] == 0) return std::pair(begin, begin);
-      last += (m.sizes[i] - 1) * m.strides[i] * size;
-    }
-    return std::pair(begin, begin + last);
-  };
-  const auto [a0, a1] = range(a, am);
-  const auto [b0, b1] = range(b, bm);
-  return a0 < b1 && b0 < a1;
 }
 
 }  // namespace vllm_ops

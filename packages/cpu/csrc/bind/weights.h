@@ -37,11 +37,4 @@ void widen(const void* src, int dtype, void* dst, int wide, int64_t n);
 // A contiguous copy of a floating tensor in the accumulation type `wide`.
 Tensor wider_copy(const Tensor& tensor, const Meta& m, int wide);
 
-// A tensor whose elements overlap (an expanded dimension) cannot be written in place.
-void check_writable(const char* op, const char* name, const Meta& m);
-
-// Whether the two tensors' memory ranges meet. Identical views are not a problem to an elementwise
-// kernel, but two tensors that are both written are.
-bool may_overlap(const Tensor& a, const Meta& am, const Tensor& b, const Meta& bm);
-
 }  // namespace vllm_ops

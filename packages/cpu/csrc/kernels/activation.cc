@@ -52,6 +52,16 @@ VLLM_OPS_INLINE V clamp_both(V x, V limit) {
   return max_or_second(-limit, min_or_second(limit, x));
 }
 
+// An operator takes vectors, or whole blocks if it decides something by block.
+template <class Op, class S, class... Blocks>
+VLLM_OPS_INLINE Block<S> apply(const Op& op, const Block<S>& x, const Blocks&... more) {
+  if constexpr (Op::kByBlock) {
+    return op(x, more...);
+  } else {
+    return map<S>(x, more..., [&op](auto... v) VLLM_OPS_INLINE_LAMBDA { return op(v...); });
+  }
+}
+
 // ---- gated: f(a, b) on the two halves of a row ----
 
 // How many blocks the loop of an operator interleaves. One block is two chains, too few to hide the
@@ -61,6 +71,7 @@ constexpr int kShort = 2, kLong = 1;
 template <class T>
 struct GatedBase {
   static constexpr int kBlocks = kShort;
+  static constexpr bool kByBlock = false;
   using S = Acc<T>;
   using V = Vec<S>;
   V p0;
@@ -82,9 +93,13 @@ struct MulAndSilu : GatedBase<T> {
 template <class T>
 struct GeluAndMul : GatedBase<T> {
   static constexpr int kBlocks = kLong;
-  using typename GatedBase<T>::V;
+  static constexpr bool kByBlock = true;
+  using typename GatedBase<T>::S;
   using GatedBase<T>::GatedBase;
-  VLLM_OPS_INLINE V operator()(V a, V b) const { return round_to<T>(times_normal_cdf(a)) * b; }
+  VLLM_OPS_INLINE Block<S> operator()(const Block<S>& a, const Block<S>& b) const {
+    const Block<S> g = gelu<T>(a);
+    return {round_to<T>(g.a) * b.a, round_to<T>(g.b) * b.b};
+  }
 };
 template <class T>
 struct GeluTanhAndMul : GatedBase<T> {
@@ -114,7 +129,6 @@ template <class T, class Op>
 void gated(const ElementwiseArgs& g) {
   using S = Acc<T>;
   const Op op(g);
-  const auto f = [&op](auto a, auto b) VLLM_OPS_INLINE_LAMBDA { return op(a, b); };
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* a = static_cast<const T*>(g.x) + r * g.x_stride;
     const T* b = a + g.d;
@@ -123,15 +137,15 @@ void gated(const ElementwiseArgs& g) {
     for (; Op::kBlocks == 2 && i + 2 * kBlock<S> <= g.end; i += 2 * kBlock<S>) {
       const Block<S> a0 = load(a + i), a1 = load(a + i + kBlock<S>);
       const Block<S> b0 = load(b + i), b1 = load(b + i + kBlock<S>);
-      const Block<S> o0 = map<S>(a0, b0, f), o1 = map<S>(a1, b1, f);
+      const Block<S> o0 = apply(op, a0, b0), o1 = apply(op, a1, b1);
       store(out + i, o0);
       store(out + i + kBlock<S>, o1);
     }
     for (; i + kBlock<S> <= g.end; i += kBlock<S>) {
-      store(out + i, map<S>(load(a + i), load(b + i), f));
+      store(out + i, apply(op, load(a + i), load(b + i)));
     }
     if (const int64_t n = g.end - i; n > 0) {
-      store_n(out + i, map<S>(load_n(a + i, n), load_n(b + i, n), f), n);
+      store_n(out + i, apply(op, load_n(a + i, n), load_n(b + i, n)), n);
     }
   }
 }
@@ -141,6 +155,7 @@ void gated(const ElementwiseArgs& g) {
 template <class T>
 struct UnaryBase {
   static constexpr int kBlocks = kShort;
+  static constexpr bool kByBlock = false;
   using S = Acc<T>;
   using V = Vec<S>;
   explicit VLLM_OPS_INLINE UnaryBase(const ElementwiseArgs&) {}
@@ -148,9 +163,10 @@ struct UnaryBase {
 template <class T>
 struct Gelu : UnaryBase<T> {
   static constexpr int kBlocks = kLong;
-  using typename UnaryBase<T>::V;
+  static constexpr bool kByBlock = true;
+  using typename UnaryBase<T>::S;
   using UnaryBase<T>::UnaryBase;
-  VLLM_OPS_INLINE V operator()(V x) const { return times_normal_cdf(x); }
+  VLLM_OPS_INLINE Block<S> operator()(const Block<S>& x) const { return gelu<T>(x); }
 };
 template <class T>
 struct GeluTanh : UnaryBase<T> {
@@ -185,6 +201,7 @@ struct Relu2 : UnaryBase<T> {
 template <class T>
 struct Xielu {
   static constexpr int kBlocks = kLong;
+  static constexpr bool kByBlock = false;
   using S = Acc<T>;
   using V = Vec<S>;
   V p, n, n_lo, beta, eps;
@@ -212,19 +229,18 @@ template <class T, class Op>
 void unary(const ElementwiseArgs& g) {
   using S = Acc<T>;
   const Op op(g);
-  const auto f = [&op](auto x) VLLM_OPS_INLINE_LAMBDA { return op(x); };
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
     T* out = static_cast<T*>(g.out) + r * g.out_stride;
     int64_t i = g.begin;
     for (; Op::kBlocks == 2 && i + 2 * kBlock<S> <= g.end; i += 2 * kBlock<S>) {
       const Block<S> x0 = load(x + i), x1 = load(x + i + kBlock<S>);
-      const Block<S> o0 = map<S>(x0, f), o1 = map<S>(x1, f);
+      const Block<S> o0 = apply(op, x0), o1 = apply(op, x1);
       store(out + i, o0);
       store(out + i + kBlock<S>, o1);
     }
-    for (; i + kBlock<S> <= g.end; i += kBlock<S>) store(out + i, map<S>(load(x + i), f));
-    if (const int64_t n = g.end - i; n > 0) store_n(out + i, map<S>(load_n(x + i, n), f), n);
+    for (; i + kBlock<S> <= g.end; i += kBlock<S>) store(out + i, apply(op, load(x + i)));
+    if (const int64_t n = g.end - i; n > 0) store_n(out + i, apply(op, load_n(x + i, n)), n);
   }
 }
 
@@ -260,10 +276,12 @@ void swigluoai(const ElementwiseArgs& g) {
   }
 }
 
-#define VLLM_OPS_GATED(Op) \
-  {gated<float, Op<float>>, gated<BF16, Op<BF16>>, gated<F16, Op<F16>>, gated<double, Op<double>>}
-#define VLLM_OPS_UNARY(Op) \
-  {unary<float, Op<float>>, unary<BF16, Op<BF16>>, unary<F16, Op<F16>>, unary<double, Op<double>>}
+#define VLLM_OPS_GATED(Op)                                                            \
+  {gated<float, Op<float>>, gated<BF16EvenOdd, Op<BF16EvenOdd>>, gated<F16, Op<F16>>, \
+   gated<double, Op<double>>}
+#define VLLM_OPS_UNARY(Op)                                                            \
+  {unary<float, Op<float>>, unary<BF16EvenOdd, Op<BF16EvenOdd>>, unary<F16, Op<F16>>, \
+   unary<double, Op<double>>}
 
 }  // namespace
 

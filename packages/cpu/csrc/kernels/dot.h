@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dot products of a few rows of x with a few rows of a half-precision weight, in registers.
+// Dot products of a few rows of x with a few rows of a 16-bit or 8-bit weight, in registers.
 //
 // One order of addition for every output, whatever the tile: lane j of an output's accumulator adds
 // its products in ascending k, and sums() adds the lanes in a fixed tree. So a result does not
@@ -31,7 +31,6 @@ VLLM_OPS_INLINE void in_register(VF& v) {
 
 // The two vectors of a step. Which element goes to which lane is up to the loader: x and the weight
 // pass through loaders of the same dtype, so the products pair up.
-typedef uint32_t VUu __attribute__((vector_size(kVecBytes), aligned(1), may_alias));
 
 VLLM_OPS_INLINE VF first(const float* p) { return load_vec<float>(p); }
 VLLM_OPS_INLINE VF second(const float* p) { return load_vec<float>(p + kDotLanes); }
@@ -56,6 +55,23 @@ VLLM_OPS_INLINE VF second(const BF16* p) {
   return (VF)(*(const VUu*)p & 0xffff0000u);
 #endif
 }
+
+// The bits of an int8 weight. Its elements keep their order, whatever dtype x has.
+struct I8 {
+  int8_t value;
+};
+VLLM_OPS_INLINE VF widen8(const I8* p) {
+#if defined(VLLM_OPS_AVX512)
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)p)));
+#elif defined(VLLM_OPS_AVX2)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)p)));
+#else
+  typedef int8_t V4 __attribute__((vector_size(4), aligned(1), may_alias));
+  return __builtin_convertvector(*(const V4*)p, VF);
+#endif
+}
+VLLM_OPS_INLINE VF first(const I8* p) { return widen8(p); }
+VLLM_OPS_INLINE VF second(const I8* p) { return widen8(p + kDotLanes); }
 
 // acc[m][n] += x[m] . w[n] over one step at offset i.
 template <int MR, int NR, class T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// x weight^T + bias for half-precision weights of one ISA tier: fp32 accumulation, one rounding.
+// x weight^T + bias for 16-bit and 8-bit weights of one ISA tier: fp32 accumulation, one rounding.
 // The order of addition is that of dot.h, for any number of rows.
 #include "dot.h"
 #include "table.h"
@@ -91,12 +91,17 @@ void accumulate(const Chunk<T>& c, int64_t rows) {
   }
 }
 
-// k elements, `step` apart, as the loaders want them; the last step is filled up with zeros.
-template <class T>
+// k elements, `step` apart, as the loaders of a weight of W want them; the last step is filled up
+// with zeros.
+template <class W, class T>
 void widen(const T* from, int64_t step, int64_t k, float* to) {
   const auto put = [](const T* p, float* q) VLLM_OPS_INLINE_LAMBDA {
-    store_vec<float>(q, first(p));
-    store_vec<float>(q + kDotLanes, second(p));
+    if constexpr (sizeof(W) == 1) {
+      store(q, load(p));
+    } else {
+      store_vec<float>(q, first(p));
+      store_vec<float>(q + kDotLanes, second(p));
+    }
   };
   int64_t i = 0;
   if (step == 1) {
@@ -111,19 +116,24 @@ void widen(const T* from, int64_t step, int64_t k, float* to) {
 }
 
 // One row of x, cut into chunks; the same chunk of all rows lies together.
-template <class T>
+template <class W, class T>
 void pack(const LinearPackArgs& g) {
   const T* from = static_cast<const T*>(g.x);
   for (int64_t k = 0; k < g.k; k += g.chunk) {
     const int64_t count = g.k - k < g.chunk ? g.k - k : g.chunk;
     const int64_t padded = (count + kDotStep - 1) / kDotStep * kDotStep;
-    widen(from + k * g.x_step, g.x_step, count, g.to + k * g.rows + g.row * padded);
+    widen<W>(from + k * g.x_step, g.x_step, count, g.to + k * g.rows + g.row * padded);
   }
 }
 
-template <class T>
+template <class W, class T>
 void round_rows(const LinearArgs& g, const VF* acc) {
+  constexpr bool scaled = sizeof(W) == 1;
   float bias[kLinearChannels + kDotStep] = {};
+  float scale[kLinearChannels + kDotStep] = {};
+  if constexpr (scaled) {
+    for (int64_t n = 0; n < g.channels; ++n) scale[n] = g.scale[n * g.scale_stride];
+  }
   if (g.bias != nullptr) {
     T copy[kDotStep] = {};
     for (int64_t n = 0; n < g.channels; n += kDotStep) {
@@ -137,9 +147,13 @@ void round_rows(const LinearArgs& g, const VF* acc) {
   for (int64_t m = 0; m < g.rows; ++m, acc += kLinearChannels) {
     T* out = static_cast<T*>(g.out) + m * g.out_stride;
     for (int64_t n = 0; n < g.channels; n += kDotStep) {
+      Block<float> sum = {sums<kDotLanes>(acc + n), sums<kDotLanes>(acc + n + kDotLanes)};
+      if constexpr (scaled) {
+        const Block<float> by = load(scale + n);
+        sum = {sum.a * by.a, sum.b * by.b};
+      }
       const Block<float> b = load(bias + n);
-      const Block<float> sum = {sums<kDotLanes>(acc + n) + b.a,
-                                sums<kDotLanes>(acc + n + kDotLanes) + b.b};
+      sum = {sum.a + b.a, sum.b + b.b};
       if (g.channels - n >= kDotStep) {
         store(out + n, sum);
       } else {
@@ -149,9 +163,10 @@ void round_rows(const LinearArgs& g, const VF* acc) {
   }
 }
 
-template <class T>
+// A weight of W and everything else in T.
+template <class W, class T>
 void linear(const LinearArgs& g) {
-  const T* w = static_cast<const T*>(g.weight);
+  const W* w = static_cast<const W*>(g.weight);
   VF* acc = static_cast<VF*>(g.sums);
   if (g.k == 0 || g.channels < kLinearChannels) {
     for (int64_t i = 0; i < g.rows * kLinearChannels; ++i) acc[i] = VF{};
@@ -161,37 +176,42 @@ void linear(const LinearArgs& g) {
     const int64_t whole = count / kDotStep * kDotStep;
     const int64_t padded = whole == count ? count : whole + kDotStep;
     const float* x = g.x + k * g.rows;
-    if (g.wide != nullptr) {
-      for (int64_t n = 0; n < g.channels; ++n) {
-        widen(w + n * g.weight_stride + k * g.weight_step, g.weight_step, count,
-              g.wide + n * padded);
+    if constexpr (sizeof(W) > 1) {
+      if (g.wide != nullptr) {
+        for (int64_t n = 0; n < g.channels; ++n) {
+          widen<W>(w + n * g.weight_stride + k * g.weight_step, g.weight_step, count,
+                   g.wide + n * padded);
+        }
+        accumulate<float>({g.wide, padded, x, padded, padded, 0, acc, g.channels, k == 0}, g.rows);
+        continue;
       }
-      accumulate<float>({g.wide, padded, x, padded, padded, 0, acc, g.channels, k == 0}, g.rows);
-      continue;
     }
     const int64_t ahead = k + g.chunk < g.k ? g.chunk : g.next - k;
-    accumulate<T>({w + k, g.weight_stride, x, padded, whole, ahead, acc, g.channels, k == 0},
+    accumulate<W>({w + k, g.weight_stride, x, padded, whole, ahead, acc, g.channels, k == 0},
                   g.rows);
     if (whole == count) continue;
-    T rest[kLinearChannels * kDotStep] = {};
+    W rest[kLinearChannels * kDotStep] = {};
     for (int64_t n = 0; n < g.channels; ++n) {
       for (int64_t i = whole; i < count; ++i) {
         rest[n * kDotStep + i - whole] = w[n * g.weight_stride + k + i];
       }
     }
-    accumulate<T>(
+    accumulate<W>(
         {rest, kDotStep, x + whole, padded, kDotStep, 0, acc, g.channels, k == 0 && whole == 0},
         g.rows);
   }
-  round_rows<T>(g, acc);
+  round_rows<W, T>(g, acc);
 }
 
 }  // namespace
 
 extern const LinearTable VLLM_OPS_TABLE(linear);
-const LinearTable VLLM_OPS_TABLE(linear) = {kDotStep,
-                                            kVecBytes,
-                                            {nullptr, pack<BF16>, pack<F16>, nullptr},
-                                            {nullptr, linear<BF16>, linear<F16>, nullptr}};
+const LinearTable VLLM_OPS_TABLE(linear) = {
+    kDotStep,
+    kVecBytes,
+    {nullptr, pack<BF16, BF16>, pack<F16, F16>, nullptr},
+    {nullptr, linear<BF16, BF16>, linear<F16, F16>, nullptr},
+    {pack<I8, float>, pack<I8, BF16>, pack<I8, F16>, nullptr},
+    {linear<I8, float>, linear<I8, BF16Checked>, linear<I8, F16>, nullptr}};
 
 }  // namespace vllm_ops

@@ -27,6 +27,22 @@ VLLM_OPS_INLINE void to_double(VF v, VD& lo, VD& hi) {
 #endif
 }
 
+template <int Step, int... I>
+VLLM_OPS_INLINE VD add_lanes(VD v, Ints<I...>) {
+  return v + __builtin_shufflevector(v, v, (I ^ Step)...);
+}
+VLLM_OPS_INLINE double lanes_sum(VD v) {
+  constexpr Counting<kLanes<double>> lanes;
+#if VLLM_OPS_VEC_BYTES > 32
+  v = add_lanes<4>(v, lanes);
+#endif
+#if VLLM_OPS_VEC_BYTES > 16
+  v = add_lanes<2>(v, lanes);
+#endif
+  v = add_lanes<1>(v, lanes);
+  return v[0];
+}
+
 template <class S>
 class RowSum;
 
@@ -39,12 +55,7 @@ class RowSum<float> {
     lo_ += a;
     hi_ += b;
   }
-  VLLM_OPS_INLINE double total() const {
-    const VD v = lo_ + hi_;
-    double s = 0;
-    for (int i = 0; i < kLanes<double>; ++i) s += v[i];
-    return s;
-  }
+  VLLM_OPS_INLINE double total() const { return lanes_sum(lo_ + hi_); }
 
  private:
   VD lo_{}, hi_{};
@@ -93,6 +104,7 @@ VLLM_OPS_INLINE double row_sum(int64_t n, BlockFn block, TailFn tail, Term term)
     }
     sum.fold((even.a + even.b) + (odd.a + odd.b));
   }
+  if (i == n) return sum.total();
   Block<S> rest{};
   if (i + kBlock<S> <= n) {
     rest = map<S>(rest, block(i), term);
@@ -150,10 +162,15 @@ VLLM_OPS_INLINE double sum_squares(const T* x, int64_t n) {
 }
 
 // 1 / sqrt(mean_square + eps), in double and rounded once; 0 where that sum is 0, so that a row of
-// zeros with an eps of 0 gives zeros, as the reference does.
+// zeros with an eps of 0 gives zeros. As in the reference, the sum is a number of the accumulation
+// type: for fp32, squares below 1e-45 are zeros, and their mean is not what is left in a double.
 template <class S>
 VLLM_OPS_INLINE S inverse_root(double mean_square, double eps) {
-  const double total = mean_square + eps;
+  double total = mean_square + eps;
+  if constexpr (sizeof(S) == 4) {
+    constexpr double kSmallestNormal = 0x1p-126;
+    if (__builtin_expect(total < kSmallestNormal, 0)) total = float(mean_square) + float(eps);
+  }
   return total == 0.0 ? S(0) : S(1.0 / __builtin_sqrt(total));
 }
 

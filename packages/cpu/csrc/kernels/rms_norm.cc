@@ -21,7 +21,7 @@ struct WithWeight {
 };
 
 // out = x * scale, weighted. x may be out.
-template <class T, class Weight, bool kRound>
+template <class T, class Weight, bool kRound, bool kOffset>
 VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> scale,
                                const RmsNormArgs& g) {
   using S = Acc<T>;
@@ -33,7 +33,8 @@ VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> sc
   const auto weighted = [&](V v, V u) VLLM_OPS_INLINE_LAMBDA {
     V y = v * s;
     if constexpr (kRound) y = round_to<T>(y);
-    return y * (u + offset);
+    if constexpr (kOffset) u = u + offset;
+    return y * u;
   };
   int64_t i = 0;
   for (; i + kBlock<S> <= g.cols; i += kBlock<S>) {
@@ -52,22 +53,52 @@ VLLM_OPS_INLINE void scale_row(const T* x, T* out, const void* weight, Acc<T> sc
   }
 }
 
-template <class T, class Weight>
-VLLM_OPS_INLINE void normalize_row(const T* x, T* out, double sum, const RmsNormArgs& g) {
-  const auto scale = inverse_root<Acc<T>>(sum / double(g.variance_size), g.eps);
-  if (g.round_before_weight) {
-    scale_row<T, Weight, true>(x, out, g.weight, scale, g);
-  } else {
-    scale_row<T, Weight, false>(x, out, g.weight, scale, g);
-  }
+template <class T>
+VLLM_OPS_INLINE Acc<T> row_scale(double sum, const RmsNormArgs& g) {
+  return inverse_root<Acc<T>>(sum / double(g.variance_size), g.eps);
 }
 
 template <class T, class Weight>
+VLLM_OPS_INLINE void normalize_row(const T* x, T* out, Acc<T> scale, const RmsNormArgs& g) {
+  if (!g.round_before_weight) {
+    scale_row<T, Weight, false, true>(x, out, g.weight, scale, g);
+  } else if (g.weight_offset == 0.0) {
+    scale_row<T, Weight, true, false>(x, out, g.weight, scale, g);
+  } else {
+    scale_row<T, Weight, true, true>(x, out, g.weight, scale, g);
+  }
+}
+
+// Rows with gaps between the runs, as heads in a fused projection, are not what hardware foresees
+// (32 heads of 128 in fp16, 1024 tokens from memory: 600 us, with this 290).
+template <class T>
+VLLM_OPS_INLINE void prefetch_row(const T* row, int64_t cols) {
+  const char* line = reinterpret_cast<const char*>(row);
+  const char* end = line + cols * int64_t(sizeof(T));
+  for (; line < end; line += 64) __builtin_prefetch(line);
+}
+
+// Short rows go in batches, all their scales first: at the end of a sum stand a root and two
+// divisions, and while a row's second pass waits for them the processor has no room left for the
+// next row. Rows of 128 in fp16: 31 ns each, in batches 14.
+constexpr int64_t kBatchRows = 16, kBatchElements = 2048;
+
+template <class T, class Weight>
 void rms_norm(const RmsNormArgs& g) {
-  for (int64_t r = 0; r < g.rows; ++r) {
-    const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
-    T* out = static_cast<T*>(g.out) + r * g.out_stride;
-    normalize_row<T, Weight>(x, out, sum_squares(x, g.variance_size), g);
+  const int64_t fit = kBatchElements / g.cols;
+  const int64_t batch = fit < 1 ? 1 : fit < kBatchRows ? fit : kBatchRows;
+  for (int64_t begin = 0; begin < g.rows; begin += batch) {
+    const int64_t count = g.rows - begin < batch ? g.rows - begin : batch;
+    const T* x = static_cast<const T*>(g.x) + begin * g.x_stride;
+    T* out = static_cast<T*>(g.out) + begin * g.out_stride;
+    Acc<T> scale[kBatchRows];
+    for (int64_t r = 0; r < count; ++r) {
+      if (g.x_next != 0) prefetch_row(x + r * g.x_stride + g.x_next, g.cols);
+      scale[r] = row_scale<T>(sum_squares(x + r * g.x_stride, g.variance_size), g);
+    }
+    for (int64_t r = 0; r < count; ++r) {
+      normalize_row<T, Weight>(x + r * g.x_stride, out + r * g.out_stride, scale[r], g);
+    }
   }
 }
 
@@ -82,7 +113,7 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
     T* total = static_cast<T*>(g.sum) + r * g.sum_stride;
     const auto block = [=](int64_t i) VLLM_OPS_INLINE_LAMBDA {
       const Block<S> s = map<S>(load(x + i), load(res + i), add);
-      store(total + i, s);
+      store_rounded(total + i, s);
       return s;
     };
     const auto tail = [=](int64_t i, int64_t n) VLLM_OPS_INLINE_LAMBDA {
@@ -94,21 +125,22 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
     int64_t i = g.variance_size;
     for (; i + kBlock<S> <= g.cols; i += kBlock<S>) block(i);
     if (i < g.cols) tail(i, g.cols - i);
-    normalize_row<T, Weight>(total, out, sum, g);
+    normalize_row<T, Weight>(total, out, row_scale<T>(sum, g), g);
   }
 }
 
-#define VLLM_OPS_PER_WEIGHT(kernel)                                                            \
-  {                                                                                            \
-    {kernel<float, NoWeight<float>>, kernel<BF16, NoWeight<BF16>>, kernel<F16, NoWeight<F16>>, \
-     kernel<double, NoWeight<double>>},                                                        \
-        {kernel<float, WithWeight<float, float>>, kernel<BF16, WithWeight<BF16, BF16>>,        \
-         kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},       \
-    {                                                                                          \
-      kernel<float, WithWeight<float, float>>,                                                 \
-          kernel<BF16Checked, WithWeight<BF16Checked, float>>,                                 \
-          kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>>      \
-    }                                                                                          \
+#define VLLM_OPS_PER_WEIGHT(kernel)                                                       \
+  {                                                                                       \
+    {kernel<float, NoWeight<float>>, kernel<BF16EvenOdd, NoWeight<BF16EvenOdd>>,          \
+     kernel<F16, NoWeight<F16>>, kernel<double, NoWeight<double>>},                       \
+        {kernel<float, WithWeight<float, float>>,                                         \
+         kernel<BF16EvenOdd, WithWeight<BF16EvenOdd, BF16EvenOdd>>,                       \
+         kernel<F16, WithWeight<F16, F16>>, kernel<double, WithWeight<double, double>>},  \
+    {                                                                                     \
+      kernel<float, WithWeight<float, float>>,                                            \
+          kernel<BF16Checked, WithWeight<BF16Checked, float>>,                            \
+          kernel<F16, WithWeight<F16, float>>, kernel<double, WithWeight<double, double>> \
+    }                                                                                     \
   }
 
 }  // namespace

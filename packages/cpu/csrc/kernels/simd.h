@@ -121,6 +121,18 @@ template <class V>
 VLLM_OPS_INLINE V select(IntVec<V> mask, V yes, V no) {
   return mask ? yes : no;
 }
+// Whether every lane is below the limit; NaN is not.
+VLLM_OPS_INLINE bool all_below(VF v, float limit) {
+#if defined(VLLM_OPS_AVX512)
+  return _mm512_cmp_ps_mask(v, _mm512_set1_ps(limit), _CMP_LT_OQ) == 0xffff;
+#elif defined(VLLM_OPS_AVX2)
+  return _mm256_movemask_ps(_mm256_cmp_ps(v, _mm256_set1_ps(limit), _CMP_LT_OQ)) == 0xff;
+#elif defined(__x86_64__)
+  return _mm_movemask_ps(_mm_cmplt_ps(v, _mm_set1_ps(limit))) == 0xf;
+#else
+  return vminvq_u32(vcltq_f32((float32x4_t)v, vdupq_n_f32(limit))) != 0;
+#endif
+}
 // a if a < b else b: a NaN on either side gives b. The x86 instructions do just that.
 template <class V>
 VLLM_OPS_INLINE V min_or_second(V a, V b) {

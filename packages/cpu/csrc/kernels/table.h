@@ -68,6 +68,7 @@ enum WeightKind : int {
 struct RmsNormArgs {
   const void* x;
   int64_t x_stride;
+  int64_t x_next;  // rms_norm only: from x to the rows that this thread reads after these, or 0
   const void* residual;  // fused_add only
   int64_t residual_stride;
   void* out;
@@ -118,6 +119,7 @@ using GatedNormFn = void (*)(const GatedNormArgs&);
 struct RotaryArgs {
   const void* x;
   int64_t x_stride;  // from head to head
+  int64_t x_ahead;   // elements from x that this thread reads next
   void* out;         // may equal x
   int64_t out_stride;
   const void* cos;
@@ -147,7 +149,7 @@ struct LinearPackArgs {
 };
 using LinearPackFn = void (*)(const LinearPackArgs&);
 
-// out[rows, channels] = round(x[rows, k] weight[channels, k]^T + bias[channels])
+// out[rows, channels] = round(x[rows, k] weight[channels, k]^T * scale[channels] + bias[channels])
 struct LinearArgs {
   const void* weight;
   int64_t weight_stride;  // from channel to channel
@@ -158,6 +160,8 @@ struct LinearArgs {
   int64_t k;
   int64_t chunk;
   int64_t channels;
+  const float* scale;  // of an int8 weight
+  int64_t scale_stride;
   const void* bias;  // may be null
   int64_t bias_stride;
   void* out;
@@ -172,6 +176,9 @@ struct LinearTable {
   int vector_bytes;  // of the accumulators in LinearArgs::sums
   LinearPackFn pack[kNumDTypes];
   LinearFn linear[kNumDTypes];  // null for fp32 and fp64
+  // With an int8 weight: x, bias and the result in this dtype. Null for fp64.
+  LinearPackFn pack_int8[kNumDTypes];
+  LinearFn linear_int8[kNumDTypes];
 };
 
 struct ActivationTable {

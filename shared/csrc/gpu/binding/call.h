@@ -181,16 +181,17 @@ inline Walked walk(const Tensor& t, int64_t lead, int max_dims = Rows::kMaxDims)
 inline Walked walk(const Tensor& t) { return walk(t, t.dim() - 1); }
 
 // A tensor that is written, whatever its strides: where the kernels can't walk it, they work on a
-// copy that `put_back` writes back. max_dims as for walk.
+// copy that `put_back` writes back; always where it must be computed `aside`.
 class Target {
  public:
-  Target(const char* op, const char* name, const Tensor& t, int64_t lead) : given_(t) {
-    for (int64_t d = 0; d < t.dim(); ++d) {
-      if (t.size(d) > 1 && t.stride(d) == 0) {
-        fail(op, ": ", name, " must not be expanded, it is written in place");
-      }
+  Target(const Tensor& t, int64_t lead, bool aside = false) : given_(t) {
+    if (aside) {
+      Tensor copy = torch::stable::new_empty(t, t.sizes());
+      torch::stable::copy_(copy, t);
+      walked_ = walk(copy, lead);
+    } else {
+      walked_ = walk(t, lead);
     }
-    walked_ = walk(t, lead);
   }
   const Tensor& tensor() const { return walked_.tensor; }
   const Rows& rows() const { return walked_.rows; }
@@ -204,19 +205,6 @@ class Target {
   Tensor given_;
   Walked walked_;
 };
-
-// Whether the memory that the elements of two tensors span has a byte in common.
-inline bool may_overlap(const Tensor& a, const Tensor& b) {
-  const auto range = [](const Tensor& t) {
-    const char* begin = static_cast<const char*>(t.const_data_ptr());
-    int64_t last = 0;
-    for (int64_t d = 0; d < t.dim(); ++d) last += (t.size(d) - 1) * t.stride(d);
-    return std::pair(begin, begin + (last + 1) * item_size(t));
-  };
-  const auto [a0, a1] = range(a);
-  const auto [b0, b1] = range(b);
-  return a0 < b1 && b0 < a1;
-}
 
 // ---- 16-byte vectors ----
 

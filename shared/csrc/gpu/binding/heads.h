@@ -6,13 +6,6 @@
 
 namespace vllm_ops::binding {
 
-inline std::string list_text(const std::vector<int64_t>& values) {
-  std::string text = "[";
-  for (size_t i = 0; i < values.size(); ++i)
-    text += (i > 0 ? ", " : "") + std::to_string(values[i]);
-  return text + "]";
-}
-
 // `positions` without its first `skip` dimensions is P.
 inline void check_heads(const char* op, const char* name, const Tensor& x, const Tensor& positions,
                         int64_t skip, int64_t head_size) {

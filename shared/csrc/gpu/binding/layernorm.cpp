@@ -76,11 +76,13 @@ void rms_norm_(const Tensor x, const OptionalTensor weight, double eps,
                std::optional<int64_t> variance_size, double weight_offset,
                bool round_before_weight) {
   check_rms("rms_norm_", x, weight, eps, variance_size);
+  writable("rms_norm_", "x", x);
+  apart("rms_norm_", "weight", weight, "x", x);
   if (x.numel() == 0) return;
   const Call call("rms_norm_", x);
   const Parameter scale(call, weight);
   auto args = rms_args(x, scale, eps, variance_size, weight_offset, round_before_weight);
-  Target target("rms_norm_", "x", x, x.dim() - 1);
+  Target target(x, x.dim() - 1);
   args.x = args.out = call.write(target.tensor());
   args.x_rows = args.out_rows = target.rows();
   launch(call, args, item_size(x));
@@ -113,22 +115,21 @@ std::tuple<Tensor, Tensor> fused_add_rms_norm(const Tensor x, const Tensor resid
 void fused_add_rms_norm_(const Tensor x, const Tensor residual, const OptionalTensor weight,
                          double eps, std::optional<int64_t> variance_size, double weight_offset,
                          bool round_before_weight) {
-  check_rms("fused_add_rms_norm_", x, weight, eps, variance_size);
-  check_residual("fused_add_rms_norm_", x, residual);
+  const char* op = "fused_add_rms_norm_";
+  check_rms(op, x, weight, eps, variance_size);
+  check_residual(op, x, residual);
+  writable(op, "x", x);
+  writable(op, "residual", residual);
+  apart(op, "weight", weight, "x", x);
+  apart(op, "weight", weight, "residual", residual);
   if (x.numel() == 0) return;
-  if (may_overlap(x, residual)) {  // computed first and then written, x before residual
-    const auto [out, sum] = fused_add_rms_norm(x, residual, weight, eps, variance_size,
-                                               weight_offset, round_before_weight);
-    Tensor first = x, second = residual;
-    torch::stable::copy_(first, out);
-    torch::stable::copy_(second, sum);
-    return;
-  }
-  const Call call("fused_add_rms_norm_", x);
+  const Call call(op, x);
   const Parameter scale(call, weight);
   auto args = rms_args(x, scale, eps, variance_size, weight_offset, round_before_weight);
-  Target target("fused_add_rms_norm_", "x", x, x.dim() - 1);
-  Target total("fused_add_rms_norm_", "residual", residual, x.dim() - 1);
+  // One memory for both: the result is computed first, then written, x before residual.
+  const bool aside = overlap(extent(x), extent(residual));
+  Target target(x, x.dim() - 1, aside);
+  Target total(residual, x.dim() - 1, aside);
   args.x = args.out = call.write(target.tensor());
   args.x_rows = args.out_rows = target.rows();
   args.residual = args.sum = call.write(total.tensor());

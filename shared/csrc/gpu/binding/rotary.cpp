@@ -19,7 +19,7 @@ struct Table {
 
 void check_table(const char* op, const Table& t, const Tensor& query, const OptionalTensor& key) {
   integral(op, "positions", t.positions);
-  above_zero(op, "head_size", double(t.head_size));
+  if (t.head_size < 1) fail(op, ": head_size must be above 0, got ", t.head_size);
   countable(op, "query", t.head_size);
   check_heads(op, "query", query, t.positions, t.first_place, t.head_size);
   if (key.has_value()) {
@@ -136,7 +136,7 @@ Pair multimodal_rotary_embedding(const Tensor positions, const Tensor query,
   }
   if (!fits || sum != pairs) {
     fail(op, ": mrope_section must be three integers >= 0 whose sum is rotary_dim / 2, ", pairs,
-         ", got ", list_text(mrope_section));
+         ", got ", list_text(mrope_section.data(), int64_t(mrope_section.size())));
   }
   return turn(op, t, query, key, mrope_section, mrope_interleaved);
 }
@@ -146,15 +146,26 @@ void rotary_embedding_(const Tensor positions, const Tensor query, const Optiona
   const char* op = "rotary_embedding_";
   const Table t{positions, 0, head_size, cos_sin_cache, is_neox_style};
   check_table(op, t, query, key);
+  writable(op, "query", query);
+  if (key.has_value()) {
+    writable(op, "key", *key);
+    apart(op, "key", key, "query", query);
+  }
+  const auto others = [&](const char* name, const Tensor& written) {
+    apart(op, "positions", positions, name, written);
+    apart(op, "cos_sin_cache", cos_sin_cache, name, written);
+  };
+  others("query", query);
+  if (key.has_value()) others("key", *key);
   const Call call(op, query);
   TableArgs with(call, t, query);
   gpu::RotaryArgs& args = with.args;
   if (args.tokens == 0) return;
-  Target q(op, "query", query, positions.dim());
+  Target q(query, positions.dim());
   args.query = heads_in_place(call, q, positions.dim(), head_size);
   std::optional<Target> k;
   if (key.has_value()) {
-    k.emplace(op, "key", *key, positions.dim());
+    k.emplace(*key, positions.dim());
     args.key = heads_in_place(call, *k, positions.dim(), head_size);
   }
   launch(call, args);

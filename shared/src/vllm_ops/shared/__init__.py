@@ -11,6 +11,7 @@ from .explain import explain
 from .layers import *  # noqa: F403
 from .layers import __all__ as _layers
 from .policy import custom_ops, device, strict
+from .quantize import quantize_int8
 
 __version__ = "0.1.0"
 
@@ -26,6 +27,7 @@ __all__ = [  # noqa: PLE0604
     "explain",
     "functional",
     "policy",
+    "quantize_int8",
     "redispatch",
     "strict",
     *_layers,

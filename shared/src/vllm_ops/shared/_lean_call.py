@@ -24,10 +24,11 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
-Observer = Callable[[Any, tuple[Any, ...]], None]
+Observer = Callable[[Any, tuple[Any, ...], dict[str, Any]], None]
 
 observers: list[Observer] = []
-"""Called with module and arguments before each eager call of a CustomOp; see ``count_calls``."""
+"""Called before each eager call of a CustomOp with the module and its arguments, those by position
+and those by name; see ``count_calls``."""
 
 _Module = nn.Module
 _module_call = nn.Module.__call__
@@ -69,7 +70,7 @@ def call(*args: Any, **kwargs: Any) -> Any:
 def _full_call(module: Any, *args: Any, **kwargs: Any) -> Any:
     if not _compiler._is_compiling_flag:
         for observe in tuple(observers):
-            observe(module, args)
+            observe(module, args, kwargs)
     return _Module.__call__(module, *args, **kwargs)
 
 

@@ -18,7 +18,7 @@ import os
 import threading
 import warnings
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, cast, runtime_checkable
 
 import torch
 
@@ -31,10 +31,12 @@ __all__ = [
     "METHODS",
     "NATIVE",
     "Backend",
+    "LinearPath",
     "Probe",
     "check_name",
     "choose",
     "forward_method",
+    "limits",
     "linear_path",
     "load_library",
     "names",
@@ -72,6 +74,7 @@ class Backend(Protocol):
         evidence: ``"device"`` (the default) where the kernels run on their own hardware,
         ``"emulated"`` where an emulator runs them.
         linear_path: see :func:`linear_path`.
+        limits: see :func:`limits`.
         info: a function that returns a dictionary of strings for ``vllm-ops info``, such as
         ``{"isa": "avx512"}``.
     """
@@ -262,6 +265,8 @@ def _probe(name: str) -> Probe:
         backend.load()
         ops = frozenset(backend.ops_provided())
         _check_registered(ops, backend.dispatch_key)
+        # Asked again: a backend may know more about itself once its library is loaded.
+        reason = backend.available()[1]
         return Probe(name, True, True, reason, backend, ops, version)
     except Exception as error:
         reason = _describe(error, backend)
@@ -319,17 +324,35 @@ def load_library(path: str, *, package: str, torch_version: str) -> None:
         ) from error
 
 
-def linear_path(name: str, dtype: torch.dtype) -> tuple[bool, str] | None:
+class LinearPath(NamedTuple):
+    """Whether the kernel runs, why, and up to how many rows of ``x``; None for any number."""
+
+    kernel: bool
+    reason: str
+    most_rows: int | None = None
+
+
+def linear_path(name: str, dtype: torch.dtype) -> LinearPath | None:
     """Whether a backend wants its kernel to run ``linear`` in this dtype, and why.
 
-    A backend whose kernel pays in some dtypes or on some machines only has a function
-    ``linear_path(dtype: str) -> (kernel, reason)``. None: it has not, so its kernel always runs.
+    A backend whose kernel pays in some dtypes, on some machines or for few rows only has a function
+    ``linear_path(dtype: str) -> (kernel, reason)`` or ``(kernel, reason, most_rows)``; its kernel
+    then hands more rows to torch itself. None: it has not, so its kernel always runs.
     """
     ask = getattr(probe(name).backend, "linear_path", None)
     if ask is None:
         return None
-    kernel, reason = ask(str(dtype).removeprefix("torch."))
-    return bool(kernel), str(reason)
+    return LinearPath(*ask(str(dtype).removeprefix("torch.")))
+
+
+def limits(name: str, op: str) -> str | None:
+    """Which calls of an operator a loaded backend's kernel hands to the reference, in words.
+
+    Told by the backend's function ``limits(op)``, where it has one.
+    """
+    found = _probes.get(name)
+    ask = getattr(found.backend, "limits", None) if found is not None and found.usable else None
+    return None if ask is None else ask(op)
 
 
 def choose() -> Probe:

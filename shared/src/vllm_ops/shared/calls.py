@@ -6,7 +6,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,8 +51,9 @@ class CallCounts:
         )
         self._operators: Counter[tuple[str, str]] = Counter()
 
-    def _observe(self, module: CustomOp, args: tuple[Any, ...]) -> None:
-        tensor = next((value for value in args if isinstance(value, Tensor)), None)
+    def _observe(self, module: CustomOp, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        given = (*args, *kwargs.values())
+        tensor = next((value for value in given if isinstance(value, Tensor)), None)
         ran = implementation(module, None if tensor is None else tensor.device.type)
         with self._lock:
             self._modules.setdefault(module, Counter())[ran] += 1

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``vllm-ops info | ops | parity``: what is installed, what runs, and whether it is right.
+"""``vllm-ops info | ops | parity | bench``: what is installed, what runs, whether it is right, and
+how fast.
 
 Plain text without colours or control characters, at most as wide as the terminal.
 """
@@ -7,6 +8,7 @@ Plain text without colours or control characters, at most as wide as the termina
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import platform
 import sys
@@ -18,7 +20,8 @@ from typing import Any
 
 import torch
 
-from . import __version__, _table, backends, evidence, policy
+from . import __version__, _table, backends, bench, evidence, policy
+from .custom_op import CustomOp
 from .ops import OPS
 
 __all__ = ["info", "main"]
@@ -51,6 +54,7 @@ def _backend_info(probe: backends.Probe) -> dict[str, Any]:
         "version": probe.version,
         "installed": probe.installed,
         "usable": probe.usable,
+        "broken": probe.broken,
         "reason": probe.reason,
         "device_type": getattr(probe.backend, "device_type", None),
         "ops": len(probe.ops),
@@ -59,16 +63,19 @@ def _backend_info(probe: backends.Probe) -> dict[str, Any]:
 
 
 def info() -> dict[str, Any]:
-    """Versions, processor, devices, policy, and every backend with the reason it can or cannot be
-    used."""
+    """Versions, processor, devices, policy and what is wrong with it, and every backend with the
+    reason it can or cannot be used."""
     probes = _probe_all()
+    errors = policy.problems(CustomOp.op_registry)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             chosen = backends.choose()
             choice = chosen.name if chosen.usable else backends.NATIVE
         except (RuntimeError, ValueError) as error:
-            choice = f"none: {error}"
+            choice = "none"
+            if str(error) not in errors:
+                errors.append(str(error))
     return {
         "vllm_ops": __version__,
         "torch": torch.__version__,
@@ -78,6 +85,7 @@ def info() -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "devices": _devices(),
         "policy": policy.settings(),
+        "errors": errors,
         "chosen": choice,
         "backends": [_backend_info(probe) for probe in probes],
     }
@@ -93,6 +101,7 @@ def _info(options: argparse.Namespace) -> int:
         f"devices   {', '.join(found['devices'])}",
         f"policy    {', '.join(f'{k}={v}' for k, v in found['policy'].items()) or 'default'}",
         f"chosen    {found['chosen']}",
+        *(f"ERROR     {error}" for error in found["errors"]),
     ]
     width = _table.terminal_width()
     text = "\n".join(
@@ -101,15 +110,21 @@ def _info(options: argparse.Namespace) -> int:
     )
     rows = []
     for backend in found["backends"]:
-        state = "usable" if backend["usable"] else "unusable" if backend["installed"] else "absent"
-        extra = "".join(f"; {key} {value}" for key, value in backend["info"].items())
+        states = ("broken", "BROKEN"), ("usable", "usable"), ("installed", "unusable")
+        state = next((shown for key, shown in states if backend[key]), "absent")
+        extra = "".join(
+            f"; {key} {value}"
+            for key, value in backend["info"].items()
+            if str(value) not in backend["reason"]
+        )
         ops = str(backend["ops"]) if backend["usable"] else "-"
         rows.append(
             [backend["name"], backend["version"] or "-", state, ops, backend["reason"] + extra]
         )
     text += "\n\n" + _table.render(["backend", "version", "state", "ops", "reason"], rows)
     _print(found, options.json, text)
-    return 0
+    broken = any(backend["broken"] for backend in found["backends"])
+    return 1 if found["errors"] or broken else 0
 
 
 def _columns(table: evidence.Table, width: int) -> list[list[str]]:
@@ -133,7 +148,8 @@ def _ops(options: argparse.Namespace) -> int:
         _table.render(["op", *shown], [[op, *(table[name][op] for name in shown)] for op in OPS])
         for shown in _columns(table, _table.terminal_width())
     ]
-    _print(table, options.json, "\n\n".join(blocks))
+    legend = _table.render(["level", "means"], [list(pair) for pair in evidence.MEANINGS.items()])
+    _print(table, options.json, "\n\n".join([*blocks, legend]))
     return 0
 
 
@@ -147,6 +163,18 @@ def _parity(options: argparse.Namespace) -> int:
         level = evidence.level_here(backends.probe(name))
         evidence.record(options.evidence, name, dict.fromkeys(report.ops, level))
     return 0 if report.ok else 1
+
+
+def _bench(options: argparse.Namespace) -> int:
+    rows = bench.run(
+        options.backend or backends.choose().name,
+        ops=options.op,
+        dtype=options.dtype,
+        tokens=options.tokens or bench.TOKENS,
+        seconds=options.seconds,
+    )
+    _print([dataclasses.asdict(row) for row in rows], options.json, bench.table(rows))
+    return 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -164,13 +192,25 @@ def _parser() -> argparse.ArgumentParser:
         "--evidence", type=Path, metavar="FILE", help="record what a passing run has shown"
     )
     command.set_defaults(run=_parity)
+    command = commands.add_parser(
+        "bench", help="time the kernels of a backend beside the references"
+    )
+    command.add_argument("backend", nargs="?", help="by default the one that would be chosen")
+    command.add_argument("--op", action="append", metavar="OP", help="only this one; repeatable")
+    command.add_argument("--dtype", default="bfloat16", choices=bench.DTYPES)
+    command.add_argument(
+        "--tokens", action="append", type=int, metavar="N", help="rows of the input; repeatable"
+    )
+    command.add_argument("--seconds", type=float, default=0.1, help="of measuring, a row")
+    command.set_defaults(run=_bench)
     for command in commands.choices.values():
         command.add_argument("--json", action="store_true", help="for programs")
     return parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; the exit status is 1 where parity fails and 2 for wrong use."""
+    """Run one command; the exit status is 1 where parity fails or ``info`` finds an error, and 2
+    for wrong use."""
     options = _parser().parse_args(arguments)
     try:
         status: int = options.run(options)

@@ -1,9 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """What is shown about each operator on each device: measured by a run, never typed in.
 
-Levels: ``device``: ran on the hardware; ``emulated``: the real kernel source ran elsewhere;
-``compiled``: built for the target; ``native``: no kernel, the reference runs.
-
 A backend that is usable here speaks for itself. For the others there is ``evidence.json`` beside
 this file, written by the test runs of the device packages through :func:`record`.
 """
@@ -18,9 +15,15 @@ from pathlib import Path
 from . import backends
 from .ops import OPS
 
-__all__ = ["FILE", "LEVELS", "Table", "level_here", "packaged", "record", "table"]
+__all__ = ["FILE", "LEVELS", "MEANINGS", "Table", "level_here", "packaged", "record", "table"]
 
-LEVELS = ("device", "emulated", "compiled", "native")
+MEANINGS = {
+    "device": "the kernel ran on the hardware",
+    "emulated": "the kernel's own source ran, not on the hardware",
+    "compiled": "the kernel was built for the hardware and did not run",
+    "native": "no kernel, the reference in plain torch runs",
+}
+LEVELS = tuple(MEANINGS)
 FILE = "evidence.json"
 
 Table = dict[str, dict[str, str]]

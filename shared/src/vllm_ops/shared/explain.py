@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -100,6 +101,8 @@ def _module_row(path: str, module: CustomOp, calls: CallCounts | None) -> Row:
         place = tensor.device.type
         if place != "meta" and implementation(module, place) == "native":
             reason, lost = f"its tensors are on {place}, which has no kernel loaded", True
+    if not decision.native and not lost:
+        reason = _with_limits(reason, decision.device, module.ops)
     if "forward" in vars(module):
         reason, lost = "forward is replaced on this instance", True
     return Row(
@@ -112,6 +115,12 @@ def _module_row(path: str, module: CustomOp, calls: CallCounts | None) -> Row:
         lost,
         None if calls is None else tuple(sorted(calls.of(module).items())),
     )
+
+
+def _with_limits(reason: str, device: str, ops: Iterable[str]) -> str:
+    """The reason, and which calls the kernels of a loaded backend hand to the reference."""
+    found = (backends.limits(device, op) for op in ops)
+    return "; ".join(dict.fromkeys((reason, *(limit for limit in found if limit))))
 
 
 def _operator(what: Any) -> Op:
@@ -139,6 +148,8 @@ def _explain_op(op: Op) -> Explanation:
         device_type = probe.backend.device_type
         kernel = has_kernel(op.name, device_type)
         reason = f"{device_type} tensors: " + (probe.reason if kernel else "no kernel")
+        if kernel:
+            reason = _with_limits(reason, name, [op.name])
         method = "kernel" if kernel else "native"
         rows.append(Row("", op.name, method, name, probe.version, reason, not kernel))
     others = "all other tensors" if rows else f"all tensors: {chosen.reason}"

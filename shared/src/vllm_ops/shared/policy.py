@@ -36,6 +36,7 @@ __all__ = [
     "device",
     "is_strict",
     "parse",
+    "problems",
     "settings",
     "strict",
     "suggest",
@@ -157,6 +158,33 @@ def settings() -> dict[str, str]:
     """The environment variables that are set, for diagnostics."""
     names = (ENV_CUSTOM_OPS, ENV_DEVICE, ENV_STRICT)
     return {name: os.environ[name] for name in names if os.environ.get(name, "").strip()}
+
+
+def problems(known: Iterable[str]) -> list[str]:
+    """What is wrong with the settings in force, one sentence each: what building a module would
+    raise, and variables whose name is nearly one of these.
+
+    Args:
+        known: the registered names.
+    """
+    from . import backends
+
+    def check_device() -> None:
+        asked = current_device()
+        if asked is not None:
+            backends.check_name(asked, ENV_DEVICE)
+
+    found = []
+    for check in (lambda: current_ops(known), check_device, is_strict):
+        try:
+            check()
+        except ValueError as error:
+            found.append(str(error))
+    names = (ENV_CUSTOM_OPS, ENV_DEVICE, ENV_STRICT)
+    for name in sorted(os.environ.keys() - set(names)):
+        if name.startswith("VLLM_OPS_") and difflib.get_close_matches(name, names, 1, 0.85):
+            found.append(f"{name} is no setting{suggest(name, names)}")
+    return found
 
 
 @contextmanager

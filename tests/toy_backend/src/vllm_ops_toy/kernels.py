@@ -29,8 +29,10 @@ def rms_norm(
     round_before_weight: bool = True,
 ) -> Tensor:
     wide = x.double()
-    square = wide[..., :variance_size].square().mean(-1, keepdim=True) + eps
-    normed = torch.where(square == 0, wide, wide * square.rsqrt())
+    mean_square = wide[..., :variance_size].square().mean(-1, keepdim=True)
+    # The contract has it in fp32, where squares can vanish.
+    square = mean_square.to(torch.promote_types(x.dtype, torch.float32)) + eps
+    normed = torch.where(square == 0, 0.0, wide * square.double().rsqrt())
     if weight is not None:
         if round_before_weight:
             normed = normed.to(x.dtype).double()

@@ -15,12 +15,14 @@ import importlib.metadata
 import importlib.resources
 import importlib.util
 import os
+import platform
 from typing import Final
 
 __all__ = [
     "available",
     "device_type",
     "dispatch_key",
+    "info",
     "isa",
     "linear_path",
     "load",
@@ -50,6 +52,7 @@ _OPS: Final = frozenset(
         "quick_gelu",
         "relu2",
         "linear",
+        "linear_int8",
         "xielu",
         "rms_norm",
         "rms_norm_",
@@ -93,12 +96,15 @@ def _torch_versions() -> str:
 
 
 def available() -> tuple[bool, str]:
-    """Whether the kernels can run here, and the reason in words. Loads nothing."""
+    """Whether the kernels can run here, and the reason in words: once they are loaded, with the
+    instruction set in use. Loads nothing."""
     if importlib.util.find_spec("torch") is None:
         return False, "torch is not installed"
     if not os.path.exists(_library_path()):
         return False, f"{_LIBRARY} is missing from the vllm-ops-cpu {version()} installation"
-    return True, "a CPU is always there"
+    if _loaded is None:
+        return True, f"vllm-ops-cpu {version()} for {platform.machine()}"
+    return True, f"vllm-ops-cpu {version()}, {isa()} kernels"
 
 
 def load() -> None:
@@ -112,6 +118,7 @@ def load() -> None:
     if _loaded is not None:
         return
     import torch
+    from vllm_ops.shared.ops import native_fallback
 
     path = _library_path()
     try:
@@ -128,6 +135,8 @@ def load() -> None:
     refused = library.vllm_ops_cpu_isa_error().decode()
     if refused:
         raise ImportError(f"vllm-ops-cpu {version()}: {refused}")
+    # The one operator whose kernel hands some calls (fp64) to the reference.
+    native_fallback.provide({"linear_int8"})
     _loaded = library
 
 
@@ -139,8 +148,14 @@ def isa() -> str:
     return chosen.decode()
 
 
-def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
-    """Whether ``linear`` with a weight of this dtype runs the kernel here, and why, in words.
+def info() -> dict[str, str]:
+    """For ``vllm-ops info``."""
+    return {"isa": isa()}
+
+
+def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str, int | None]:
+    """Whether ``linear`` with a weight of this dtype runs the kernel here, why, in words, and up to
+    how many rows of ``x``: None for any number.
 
     It leaves the multiplication to torch where torch has instructions of its own for the dtype.
 
@@ -155,7 +170,8 @@ def linear_path(dtype: str, report: str | None = None) -> tuple[bool, str]:
     asked = None if report is None else report.encode()
     answer: bytes = _loaded.vllm_ops_cpu_linear_path(dtype.encode(), asked)
     path, _, reason = answer.decode().partition(": ")
-    return path == "kernel", reason
+    kind, _, rows = path.partition(" ")
+    return kind == "kernel", reason, int(rows) if rows else None
 
 
 def ops_provided() -> frozenset[str]:

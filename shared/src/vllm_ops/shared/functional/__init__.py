@@ -14,9 +14,10 @@ The definitions, with every rounding point, are in ``docs/ops.md``.
 """
 
 from . import activation, layernorm, rotary
+from . import linear as _linear
 from .activation import *  # noqa: F403
 from .layernorm import *  # noqa: F403
-from .linear import linear
+from .linear import *  # noqa: F403
 from .rotary import *  # noqa: F403
 
-__all__ = [*activation.__all__, *layernorm.__all__, *rotary.__all__, "linear"]  # noqa: PLE0604
+__all__ = [*activation.__all__, *layernorm.__all__, *rotary.__all__, *_linear.__all__]  # noqa: PLE0604

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from torch import Tensor
 
 from ..ops import activation as _ops
+from ._scalars import check_scalars
 
 __all__ = [
     "fatrelu_and_mul",
@@ -105,6 +106,8 @@ def fatrelu_and_mul(x: Tensor, threshold: float = 0.0) -> Tensor:
         TypeError: ``x`` is not a floating point tensor, ``threshold`` not a number.
         ValueError: the last dimension is odd, or there is none.
     """
+    if type(threshold) is not float:
+        check_scalars("fatrelu_and_mul", threshold=threshold)
     return _fatrelu_and_mul(x, threshold)
 
 
@@ -122,6 +125,8 @@ def silu_and_mul_with_clamp(x: Tensor, limit: float) -> Tensor:
         TypeError: ``x`` is not a floating point tensor, ``limit`` not a number.
         ValueError: ``limit`` is not above 0; the last dimension is odd, or there is none.
     """
+    if type(limit) is not float:
+        check_scalars("silu_and_mul_with_clamp", limit=limit)
     return _silu_and_mul_with_clamp(x, limit)
 
 
@@ -141,6 +146,8 @@ def swigluoai_and_mul(x: Tensor, alpha: float = 1.702, limit: float = 7.0) -> Te
         TypeError: ``x`` is not a floating point tensor, ``alpha`` or ``limit`` not a number.
         ValueError: ``limit`` is not above 0; the last dimension is odd, or there is none.
     """
+    if type(alpha) is not float or type(limit) is not float:
+        check_scalars("swigluoai_and_mul", alpha=alpha, limit=limit)
     return _swigluoai_and_mul(x, alpha, limit)
 
 
@@ -257,4 +264,6 @@ def xielu(
         ``eps`` not a number.
         ValueError: ``alpha_p`` or ``alpha_n`` has not one element, or is on another device.
     """
+    if type(beta) is not float or type(eps) is not float:
+        check_scalars("xielu", beta=beta, eps=eps)
     return _xielu(x, alpha_p, alpha_n, beta, eps)

@@ -4,10 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 from torch import Tensor
 
 from ..ops import layernorm as _ops
+from ._scalars import check_scalars
 
 __all__ = [
     "fused_add_rms_norm",
@@ -24,6 +26,18 @@ _fused_add_rms_norm: Callable[..., tuple[Tensor, Tensor]] = _ops.fused_add_rms_n
 _fused_add_rms_norm_: Callable[..., None] = _ops.fused_add_rms_norm_.call
 _layer_norm: Callable[..., Tensor] = _ops.layer_norm.call
 _rms_norm_gated: Callable[..., Tensor] = _ops.rms_norm_gated.call
+
+
+def _check(op: str, eps: Any, variance_size: Any, offset: Any, order: Any) -> None:
+    if type(variance_size) is int and type(order) is bool and type(eps) is type(offset) is float:
+        return
+    check_scalars(
+        op,
+        eps=eps,
+        variance_size=variance_size,
+        weight_offset=offset,
+        round_before_weight=order,
+    )
 
 
 def rms_norm(
@@ -53,6 +67,13 @@ def rms_norm(
         ValueError: ``weight`` has another size or device; ``eps`` is negative; ``variance_size``
         is not between 1 and hidden; ``x`` has no dimension.
     """
+    if (
+        type(eps) is not float
+        or variance_size is not None
+        or type(weight_offset) is not float
+        or type(round_before_weight) is not bool
+    ):
+        _check("rms_norm", eps, variance_size, weight_offset, round_before_weight)
     return _rms_norm(x, weight, eps, variance_size, weight_offset, round_before_weight)
 
 
@@ -74,6 +95,13 @@ def rms_norm_(
         RuntimeError: an argument requires a gradient, outside of ``torch.no_grad``.
         TypeError, ValueError: as for :func:`rms_norm`.
     """
+    if (
+        type(eps) is not float
+        or variance_size is not None
+        or type(weight_offset) is not float
+        or type(round_before_weight) is not bool
+    ):
+        _check("rms_norm_", eps, variance_size, weight_offset, round_before_weight)
     _rms_norm_(x, weight, eps, variance_size, weight_offset, round_before_weight)
 
 
@@ -100,6 +128,13 @@ def fused_add_rms_norm(
         TypeError: as for :func:`rms_norm`; ``residual`` has another dtype than ``x``.
         ValueError: as for :func:`rms_norm`; ``residual`` has another shape or device.
     """
+    if (
+        type(eps) is not float
+        or variance_size is not None
+        or type(weight_offset) is not float
+        or type(round_before_weight) is not bool
+    ):
+        _check("fused_add_rms_norm", eps, variance_size, weight_offset, round_before_weight)
     return _fused_add_rms_norm(
         x, residual, weight, eps, variance_size, weight_offset, round_before_weight
     )
@@ -126,6 +161,13 @@ def fused_add_rms_norm_(
         RuntimeError: an argument requires a gradient, outside of ``torch.no_grad``.
         TypeError, ValueError: as for :func:`fused_add_rms_norm`.
     """
+    if (
+        type(eps) is not float
+        or variance_size is not None
+        or type(weight_offset) is not float
+        or type(round_before_weight) is not bool
+    ):
+        _check("fused_add_rms_norm_", eps, variance_size, weight_offset, round_before_weight)
     _fused_add_rms_norm_(
         x, residual, weight, eps, variance_size, weight_offset, round_before_weight
     )
@@ -148,6 +190,8 @@ def layer_norm(x: Tensor, weight: Tensor | None, bias: Tensor | None, eps: float
         ValueError: ``weight`` or ``bias`` has another size or device; ``eps`` is negative; ``x``
         has no dimension.
     """
+    if type(eps) is not float:
+        check_scalars("layer_norm", eps=eps)
     return _layer_norm(x, weight, bias, eps)
 
 
@@ -178,4 +222,12 @@ def rms_norm_gated(
         ValueError: a shape, size or device does not fit; ``group_size`` does not divide hidden;
         ``eps`` is negative; ``x`` has no dimension.
     """
+    if (
+        type(eps) is not float
+        or (group_size is not None and type(group_size) is not int)
+        or type(norm_before_gate) is not bool
+    ):
+        check_scalars(
+            "rms_norm_gated", eps=eps, group_size=group_size, norm_before_gate=norm_before_gate
+        )
     return _rms_norm_gated(x, gate, weight, eps, group_size, norm_before_gate)

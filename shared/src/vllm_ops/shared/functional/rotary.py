@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from ..ops import rotary as _ops
+from ._scalars import check_scalars
 
 __all__ = [
     "apply_rotary_emb",
@@ -56,6 +57,8 @@ def rotary_embedding(
         TypeError: a dtype does not fit.
         ValueError: a shape, device or position does not fit.
     """
+    if type(head_size) is not int or type(is_neox_style) is not bool:
+        check_scalars("rotary_embedding", head_size=head_size, is_neox_style=is_neox_style)
     return _rotary_embedding(positions, query, key, head_size, cos_sin_cache, is_neox_style)
 
 
@@ -77,6 +80,8 @@ def rotary_embedding_(
         RuntimeError: an argument requires a gradient, outside of ``torch.no_grad``.
         TypeError, ValueError: as for :func:`rotary_embedding`.
     """
+    if type(head_size) is not int or type(is_neox_style) is not bool:
+        check_scalars("rotary_embedding_", head_size=head_size, is_neox_style=is_neox_style)
     _rotary_embedding_(positions, query, key, head_size, cos_sin_cache, is_neox_style)
 
 
@@ -107,6 +112,17 @@ def multimodal_rotary_embedding(
         TypeError: a dtype does not fit.
         ValueError: a shape, device, section or position does not fit.
     """
+    if (
+        type(head_size) is not int
+        or type(mrope_interleaved) is not bool
+        or type(is_neox_style) is not bool
+    ):
+        check_scalars(
+            "multimodal_rotary_embedding",
+            head_size=head_size,
+            mrope_interleaved=mrope_interleaved,
+            is_neox_style=is_neox_style,
+        )
     return _multimodal(
         positions,
         query,
@@ -136,6 +152,8 @@ def apply_rotary_emb(x: Tensor, cos: Tensor, sin: Tensor, is_neox_style: bool = 
         TypeError: a dtype does not fit.
         ValueError: a shape or device does not fit.
     """
+    if type(is_neox_style) is not bool:
+        check_scalars("apply_rotary_emb", is_neox_style=is_neox_style)
     return _apply_rotary_emb(x, cos, sin, is_neox_style)
 
 
@@ -168,6 +186,21 @@ def qk_norm_rope(
         TypeError: a dtype does not fit.
         ValueError: a shape, device or position does not fit; ``eps`` is negative.
     """
+    if (
+        type(head_size) is not int
+        or type(eps) is not float
+        or type(is_neox_style) is not bool
+        or type(weight_offset) is not float
+        or type(round_before_weight) is not bool
+    ):
+        check_scalars(
+            "qk_norm_rope",
+            head_size=head_size,
+            eps=eps,
+            is_neox_style=is_neox_style,
+            weight_offset=weight_offset,
+            round_before_weight=round_before_weight,
+        )
     return _qk_norm_rope(
         positions,
         query,

@@ -35,6 +35,9 @@ class FusedLinear(Adopted):
         return _linear(x, parameters["weight"], parameters["bias"])
 
 
+KIND = FusedLinear
+
+
 def is_candidate(module: nn.Module) -> bool:
     """Whether ``module`` is a linear layer in half precision; in fp32 there is nothing to gain."""
     return type(module) is nn.Linear and module.weight.dtype in HALF
@@ -50,6 +53,4 @@ def recognise(module: nn.Linear) -> str | None:
     if not chosen.usable:
         return None  # the layer records that, like every other
     path = backends.linear_path(chosen.name, module.weight.dtype)
-    if path is None or path[0]:
-        return None
-    return path[1]
+    return None if path is None or path.kernel else path.reason

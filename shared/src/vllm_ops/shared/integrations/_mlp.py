@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ..ops import activation as _ops
 from ..ops._define import Op
 from . import _twin
-from ._adopt import Adopted
+from ._adopt import Adopted, adopted_class
+from ._linear import FusedLinear, _linear
 
 
 class FusedGatedMLP(Adopted):
@@ -37,18 +38,22 @@ class FusedGatedMLP(Adopted):
             projected = children["gate_up_proj"](x)
         else:
             gate, up = children["gate_proj"], children["up_proj"]
-            merged = None if torch.compiler.is_compiling() else self._usable(x, gate, up)
-            projected = torch.cat((gate(x), up(x)), -1) if merged is None else F.linear(x, merged)
+            whole = None if torch.compiler.is_compiling() else self._usable(x, gate, up)
+            projected = torch.cat((gate(x), up(x)), -1) if whole is None else whole[0](x, whole[1])
         return cast(Tensor, children["down_proj"](self.act_and_mul(projected)))
 
-    def _usable(self, x: Tensor, gate: nn.Linear, up: nn.Linear) -> Tensor | None:
-        """The merged weight, if it stands for calling both modules here and now."""
+    def _usable(
+        self, x: Tensor, gate: nn.Linear, up: nn.Linear
+    ) -> tuple[Callable[..., Tensor], Tensor] | None:
+        """The product and the merged weight, if they stand for calling both modules here and
+        now."""
         merged = self.merged
         if (
             merged is None
             or torch.is_grad_enabled()
             or torch.is_autocast_enabled(x.device.type)
-            or not (_plain(gate) and _plain(up))
+            or (product := _product(gate)) is None
+            or _product(up) is not product
         ):
             return None
         start = merged.data_ptr()
@@ -56,7 +61,7 @@ class FusedGatedMLP(Adopted):
         if gate.weight.data_ptr() != start or up.weight.data_ptr() != start + merged.nbytes // 2:
             self.merged = None
             return None
-        return merged
+        return product, merged
 
     def merge(self) -> None:
         """Merge the weights of ``gate_proj`` and ``up_proj``, unless they are as they should be."""
@@ -128,20 +133,26 @@ KINDS: dict[type[FusedGatedMLP], tuple[Op, tuple[Any, ...]]] = {
 """Every kind with the operator, and the further arguments, whose reference defines it."""
 
 
-def _plain(layer: nn.Module) -> bool:
-    """Whether calling ``layer`` is nothing but ``F.linear``: no adapter, quantisation or hook."""
-    return (
-        type(layer) is nn.Linear
-        and type(layer.weight) is nn.Parameter
-        and not layer._forward_hooks
-        and not layer._forward_pre_hooks
-        and "forward" not in vars(layer)
-    )
+def _product(layer: nn.Module) -> Callable[..., Tensor] | None:
+    """The function of input and weight that calling ``layer`` is and nothing else: no adapter,
+    quantisation or hook. ``nn.Linear``, as it was or on the kernel."""
+    kind = type(layer)
+    if (
+        kind not in (nn.Linear, adopted_class(FusedLinear, nn.Linear))
+        or type(layer.weight) is not nn.Parameter
+        or layer._forward_hooks
+        or layer._forward_pre_hooks
+        or "forward" in vars(layer)
+    ):
+        return None
+    if isinstance(layer, FusedLinear) and layer.decision.method == "forward_kernel":
+        return _linear
+    return F.linear
 
 
 def _merge(gate: nn.Module, up: nn.Module) -> Tensor | None:
     """One tensor whose halves are the two weights, or None where that cannot be."""
-    if not (_plain(gate) and _plain(up)):
+    if _product(gate) is None or _product(up) is None:
         return None
     layers = cast(tuple[nn.Linear, nn.Linear], (gate, up))
     first, second = (layer.weight.data for layer in layers)
@@ -149,7 +160,7 @@ def _merge(gate: nn.Module, up: nn.Module) -> Tensor | None:
         any(layer.bias is not None for layer in layers)
         or first.shape != second.shape
         or (first.dtype, first.device) != (second.dtype, second.device)
-        or first.device.type == "meta"
+        or first.device.type in ("meta", "xla")  # no addresses to compare
         or first.is_inference()
         or not (first.is_contiguous() and second.is_contiguous())
     ):

@@ -9,12 +9,13 @@ imports ``transformers``.
 
 from __future__ import annotations
 
+import types
 from collections import Counter
 from dataclasses import dataclass
 
 from torch import nn
 
-from . import _linear, _mlp, _norm
+from . import _linear, _linear_int8, _mlp, _norm
 from ._adopt import Adopted, adopt, obstacle, release
 from ._rope_group import find_groups
 
@@ -66,9 +67,12 @@ class PatchReport(list[PatchRow]):
         )
 
 
-def patch_model(model: nn.Module, *, merge_projections: bool = True) -> PatchReport:
-    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU without
-    half-precision instructions for torch to use, its linear layers in half precision as well.
+def patch_model(
+    model: nn.Module, *, merge_projections: bool = True, weights: str | None = None
+) -> PatchReport:
+    """Swap the RMSNorm, gated MLP and rotary layers of ``model``, in place; on a CPU its
+    linear layers in half precision as well, where the kernel is faster than torch
+    (``docs/linear.md``).
 
     A swapped layer keeps its parameters, buffers, hooks and names, so ``state_dict``, tied weights,
     ``save_pretrained``, optimizers and adapters are not affected; only its class changes. Policies
@@ -80,26 +84,36 @@ def patch_model(model: nn.Module, *, merge_projections: bool = True) -> PatchRep
         merge_projections: let the weights of ``gate_proj`` and ``up_proj`` view halves of one
             tensor, so that one matrix product computes both. The parameters stay the same objects
             with the same values. False leaves their memory alone, as for weights that are mapped
-            from a file.
+            from a file. ``torch.save`` writes memory that two parameters share once; plain
+            ``pickle`` writes it for each, so these weights twice.
+        weights: ``"int8"`` lets every linear layer of some size run on an int8 copy of its weight
+            (symmetric, per output channel) when it gets 16 rows or fewer, for decoding speed.
+            **The results are then not the model's own**; ``docs/linear.md`` has the measured
+            perplexity. The weights themselves stay, for prompts and for going back, so this takes
+            memory and saves none; they take no gradient meanwhile. An assignment that changes them
+            is not noticed, ``load_state_dict`` is.
 
     Returns:
         What was swapped, which path it takes, and what was not swapped and why.
 
     Raises:
         TypeError: model is no module.
-        ValueError: the model is patched already, or nothing in it can be swapped.
+        ValueError: the model is patched already, nothing in it can be swapped, or ``weights`` is
+            neither None nor ``"int8"``.
         DispatchError: under ``VLLM_OPS_STRICT``, where a layer would run natively; the model is
             unchanged then.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"patch_model: model must be a torch.nn.Module, got {type(model).__name__}")
+    if weights not in (None, "int8"):
+        raise ValueError(f"patch_model: weights must be None or 'int8', got {weights!r}")
     patched = next((path for path, m in model.named_modules() if isinstance(m, Adopted)), None)
     if patched is not None:
         raise ValueError(f"patch_model: the model is patched already ({patched})")
     plan = [
         *_plan_layers(model, merge_projections),
         *_plan_rotary(model),
-        *_plan_linear(model),
+        *_plan_linear(model, _linear if weights is None else _linear_int8),
     ]
     report = PatchReport()
     try:
@@ -181,12 +195,12 @@ def _plan_rotary(model: nn.Module) -> list[_Step]:
     return plan
 
 
-def _plan_linear(model: nn.Module) -> list[_Step]:
-    """Linear layers in half precision, the head among them."""
+def _plan_linear(model: nn.Module, how: types.ModuleType) -> list[_Step]:
+    """Linear layers, the head among them, as the module ``how`` swaps them."""
     plan = []
     for path, module in model.named_modules():
-        if isinstance(module, nn.Linear) and _linear.is_candidate(module):
-            reason = obstacle(module) or _linear.recognise(module)
-            kind = None if reason else _linear.FusedLinear
-            plan.append(_Step(path, module, "linear", kind, {}, reason or ""))
+        if isinstance(module, nn.Linear) and how.is_candidate(module):
+            reason = obstacle(module) or how.recognise(module)
+            kind = None if reason else how.KIND
+            plan.append(_Step(path, module, how.KIND.name, kind, {}, reason or ""))
     return plan

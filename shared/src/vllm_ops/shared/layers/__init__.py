@@ -22,6 +22,7 @@ from .apply_rotary import ApplyRotaryEmb, QKNormRope
 from .dual_chunk import DualChunkRotaryEmbedding
 from .layernorm import GemmaRMSNorm, LayerNorm, RMSNorm, RMSNormGated
 from .linear import Linear
+from .linear_int8 import LinearInt8
 from .mrope import MRotaryEmbedding
 from .rope_factory import clear_rope_cache, get_rope
 from .rotary import RotaryEmbedding
@@ -38,6 +39,7 @@ __all__ = [
     "GemmaRMSNorm",
     "LayerNorm",
     "Linear",
+    "LinearInt8",
     "MRotaryEmbedding",
     "MulAndSilu",
     "NewGELU",

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..rope.scaling import RopeScaling
 from ..rope.table import TableSpec, shared_table
 
@@ -29,8 +30,22 @@ def rotary_spec(
     """The table for the arguments of a rotary layer.
 
     Raises:
+        TypeError: an argument has another type.
         ValueError: a size does not fit.
     """
+    for name, value in (
+        ("head_size", head_size),
+        ("rotary_dim", rotary_dim),
+        ("max_position", max_position),
+        ("max_length", max_length),
+    ):
+        if name != "max_length" or value is not None:
+            _checks.integer(op, name, value)
+    _checks.number(op, "base", base)
+    if scaling is not None and not isinstance(scaling, RopeScaling):
+        raise TypeError(
+            f"{op}: scaling must be a RopeScaling or None, got {type(scaling).__name__}"
+        )
     if not 0 < rotary_dim + rotary_dim % 2 <= head_size:
         raise ValueError(
             f"{op}: rotary_dim must be above 0 and, in full pairs, at most head_size "

@@ -267,6 +267,10 @@ class XIELU(CustomOp):
         *,
         enabled: bool | None = None,
     ) -> None:
+        given = (alpha_p_init, alpha_n_init, beta, eps)
+        for name, value in zip(("alpha_p_init", "alpha_n_init", "beta", "eps"), given, strict=True):
+            check.number("xielu", name, value)
+        check.parameter_dtype("xielu", dtype)
         start_p = _inverse_softplus("alpha_p_init", alpha_p_init, 0.0)
         start_n = _inverse_softplus("alpha_n_init", alpha_n_init, beta)
         super().__init__(enabled=enabled)
@@ -316,8 +320,12 @@ class ScaledActivation(nn.Module):
         dtype: torch.dtype | None = None,
         device: torch.device | str | None = None,
     ) -> None:
-        if size < 1:
-            raise ValueError(f"scaled_activation: size must be above 0, got {size}")
+        if not isinstance(act, nn.Module):
+            raise TypeError(
+                f"scaled_activation: act must be a torch.nn.Module, got {type(act).__name__}"
+            )
+        check.size("scaled_activation", "size", size)
+        check.parameter_dtype("scaled_activation", dtype)
         super().__init__()
         self.act = act
         self.scales = nn.Parameter(torch.ones(size, dtype=dtype, device=device))

@@ -9,6 +9,7 @@ from typing import cast
 from torch import Tensor
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..ops import rotary as _ops
 from .mrope import MRotaryEmbedding
 from .rotary import RotaryEmbedding
@@ -39,6 +40,7 @@ class ApplyRotaryEmb(CustomOp):
     ops = ("apply_rotary_emb",)
 
     def __init__(self, is_neox_style: bool = True, *, enabled: bool | None = None) -> None:
+        _checks.boolean("apply_rotary_emb", "is_neox_style", is_neox_style)
         super().__init__(enabled=enabled)
         self.is_neox_style = is_neox_style
 
@@ -87,10 +89,13 @@ class QKNormRope(CustomOp):
             raise TypeError(
                 f"qk_norm_rope: rope must be a RotaryEmbedding, got {type(rope).__name__}"
             )
+        _checks.epsilon("qk_norm_rope", eps)
+        _checks.number("qk_norm_rope", "weight_offset", weight_offset)
+        _checks.boolean("qk_norm_rope", "round_before_weight", round_before_weight)
         super().__init__(enabled=enabled)
         self.rope = rope
-        self.eps = eps
-        self.weight_offset = weight_offset
+        self.eps = float(eps)
+        self.weight_offset = float(weight_offset)
         self.round_before_weight = round_before_weight
 
     def _run(

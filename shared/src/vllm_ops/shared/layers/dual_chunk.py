@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..ops import rotary as _ops
 from ..rope.scaling import RopeScaling
 from ..rope.table import TableSpec
@@ -61,19 +62,22 @@ class DualChunkRotaryEmbedding(RotaryTable):
         device: torch.device | str | None = None,
         enabled: bool | None = None,
     ) -> None:
+        for name, value in (("chunk_size", chunk_size), ("local_size", local_size)):
+            _checks.integer(self.name, name, value)
+        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         if not 0 <= local_size < chunk_size:
             raise ValueError(
                 f"{self.name}: local_size must be at least 0 and below chunk_size ({chunk_size}), "
                 f"got {local_size}"
             )
-        if scaling is not None and type(scaling) is not RopeScaling:
-            raise ValueError(
-                f"{self.name}: scaling must be None, got {scaling.rope_type!r}: the chunks are "
-                "the way to longer sequences here"
-            )
         spec = rotary_spec(
             self.name, head_size, rotary_dim, max_position, base, scaling, max_length
         )
+        if type(spec.scaling) is not RopeScaling:
+            raise ValueError(
+                f"{self.name}: scaling must be None, got {spec.scaling.rope_type!r}: the chunks "
+                "are the way to longer sequences here"
+            )
         length = chunk_size - local_size
         rows = chunk_size + length
         table = TableSpec(spec.scaling, spec.dim, spec.base, max_position, rows)

@@ -40,10 +40,20 @@ class _Norm(CustomOp):
     eps: float
     weight: nn.Parameter | None
 
-    def __init__(self, hidden_size: int, eps: float, *, enabled: bool | None) -> None:
-        if hidden_size < 1:
-            raise ValueError(f"{self.name}: hidden_size must be above 0, got {hidden_size}")
+    def __init__(
+        self,
+        hidden_size: int,
+        eps: float,
+        dtype: torch.dtype | None,
+        *,
+        enabled: bool | None,
+        **flags: bool,
+    ) -> None:
+        _checks.size(self.name, "hidden_size", hidden_size)
         _checks.epsilon(self.name, eps)
+        _checks.parameter_dtype(self.name, dtype)
+        for name, value in flags.items():
+            _checks.boolean(self.name, name, value)
         super().__init__(enabled=enabled)
         self.hidden_size = hidden_size
         self.eps = float(eps)
@@ -54,11 +64,11 @@ class _Norm(CustomOp):
     def _parameter(self, name: str) -> Tensor | None:
         """A parameter, also where it is registered no more: a parametrization puts a property in
         its place, and FSDP a plain tensor."""
-        parameters = self._parameters
-        if name in parameters:
-            return parameters[name]
-        value: Tensor | None = getattr(self, name)
-        return value
+        try:
+            return self._parameters[name]
+        except KeyError:
+            value: Tensor | None = getattr(self, name)
+            return value
 
     def _check_size(self, x: Any) -> None:
         if isinstance(x, Tensor) and x.dim() and x.shape[-1] != self.hidden_size:
@@ -102,12 +112,9 @@ class RMSNorm(_Norm):
         *,
         enabled: bool | None = None,
     ) -> None:
-        if variance_size is not None and not 0 < variance_size <= hidden_size:
-            raise ValueError(
-                f"{self.name}: variance_size must be between 1 and {hidden_size}, "
-                f"got {variance_size}"
-            )
-        super().__init__(hidden_size, eps, enabled=enabled)
+        super().__init__(hidden_size, eps, dtype, enabled=enabled, has_weight=has_weight)
+        if variance_size is not None:
+            _ops.check_variance_size(self.name, variance_size, hidden_size)
         self.variance_size = None if variance_size == hidden_size else variance_size
         weight = torch.ones(hidden_size, dtype=dtype, device=device) if has_weight else None
         self._add_parameter("weight", weight)
@@ -124,7 +131,10 @@ class RMSNorm(_Norm):
         # argument that equals its default, 0.07 us each to parse.
         state = self.__dict__
         parameters, eps = state["_parameters"], state["eps"]
-        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
+        try:
+            weight = parameters["weight"]
+        except KeyError:  # no parameter any more, see _parameter
+            weight = self.weight
         if weight is None:
             self._check_size(x)
         try:
@@ -171,7 +181,7 @@ class GemmaRMSNorm(_Norm):
         *,
         enabled: bool | None = None,
     ) -> None:
-        super().__init__(hidden_size, eps, enabled=enabled)
+        super().__init__(hidden_size, eps, dtype, enabled=enabled)
         self._add_parameter("weight", torch.zeros(hidden_size, dtype=dtype, device=device))
 
     def forward_native(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
@@ -184,7 +194,10 @@ class GemmaRMSNorm(_Norm):
     def forward_kernel(self, x: Tensor, residual: Tensor | None = None) -> Tensor | _Pair:
         state = self.__dict__
         parameters, eps = state["_parameters"], state["eps"]
-        weight = parameters["weight"] if "weight" in parameters else self.weight  # noqa: SIM401
+        try:
+            weight = parameters["weight"]
+        except KeyError:  # no parameter any more, see _parameter
+            weight = self.weight
         try:
             if residual is None:
                 return _rms_norm(x, weight, eps, None, 1.0, False)
@@ -224,7 +237,8 @@ class LayerNorm(_Norm):
         *,
         enabled: bool | None = None,
     ) -> None:
-        super().__init__(hidden_size, eps, enabled=enabled)
+        flags = {"elementwise_affine": elementwise_affine, "bias": bias}
+        super().__init__(hidden_size, eps, dtype, enabled=enabled, **flags)
         affine = elementwise_affine
         weight = torch.ones(hidden_size, dtype=dtype, device=device) if affine else None
         self._add_parameter("weight", weight)
@@ -278,11 +292,15 @@ class RMSNormGated(_Norm):
         *,
         enabled: bool | None = None,
     ) -> None:
-        super().__init__(hidden_size, eps, enabled=enabled)
-        if group_size is not None and (group_size < 1 or hidden_size % group_size):
-            raise ValueError(
-                f"{self.name}: group_size must divide hidden_size, {hidden_size}, got {group_size}"
-            )
+        flags = {"norm_before_gate": norm_before_gate, "has_weight": has_weight}
+        super().__init__(hidden_size, eps, dtype, enabled=enabled, **flags)
+        if group_size is not None:
+            _checks.integer(self.name, "group_size", group_size)
+            if group_size < 1 or hidden_size % group_size:
+                raise ValueError(
+                    f"{self.name}: group_size must divide hidden_size, {hidden_size}, "
+                    f"got {group_size}"
+                )
         self.group_size = None if group_size == hidden_size else group_size
         self.norm_before_gate = norm_before_gate
         weight = torch.ones(hidden_size, dtype=dtype, device=device) if has_weight else None

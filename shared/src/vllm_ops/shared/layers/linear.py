@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from .. import backends
 from ..custom_op import CustomOp
 from ..decision import Decision
+from ..ops import _checks
 from ..ops import linear as _ops
 from ..reference import linear as reference
 
@@ -28,11 +29,10 @@ def for_weight(decision: Decision, weight: Tensor | None) -> Decision:
         path = backends.linear_path(decision.device, weight.dtype)
     if path is None:
         return decision
-    kernel, reason = path
-    if kernel:
-        return dataclasses.replace(decision, reason=reason)
+    if path.kernel:
+        return dataclasses.replace(decision, reason=path.reason)
     return dataclasses.replace(
-        decision, method="forward_native", native=True, asked=True, reason=reason
+        decision, method="forward_native", native=True, asked=True, reason=path.reason
     )
 
 
@@ -69,9 +69,10 @@ class Linear(CustomOp):
         *,
         enabled: bool | None = None,
     ) -> None:
-        for name, value in (("in_features", in_features), ("out_features", out_features)):
-            if value < 1:
-                raise ValueError(f"linear: {name} must be above 0, got {value}")
+        _checks.size("linear", "in_features", in_features)
+        _checks.size("linear", "out_features", out_features)
+        _checks.boolean("linear", "bias", bias)
+        _checks.parameter_dtype("linear", dtype)
         super().__init__(enabled=enabled)
         self.in_features = in_features
         self.out_features = out_features

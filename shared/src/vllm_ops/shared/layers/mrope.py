@@ -9,6 +9,7 @@ from typing import Any
 from torch import Tensor
 
 from ..custom_op import CustomOp
+from ..ops import _checks
 from ..ops import rotary as _ops
 from .rotary import RotaryEmbedding, Turned
 
@@ -47,11 +48,12 @@ class MRotaryEmbedding(RotaryEmbedding):
         mrope_interleaved: bool = False,
         **arguments: Any,
     ) -> None:
-        section = list(mrope_section)
-        pairs = (rotary_dim + 1) // 2
-        _ops.check_mrope_section("multimodal_rotary_embedding", section, pairs)
+        op = "multimodal_rotary_embedding"
+        _checks.integer(op, "rotary_dim", rotary_dim)
+        _ops.check_mrope_section(op, mrope_section, (rotary_dim + 1) // 2)
+        _checks.boolean(op, "mrope_interleaved", mrope_interleaved)
         super().__init__(head_size, rotary_dim, max_position, base, is_neox_style, **arguments)
-        self.mrope_section = section
+        self.mrope_section = list(mrope_section)
         self.mrope_interleaved = mrope_interleaved
 
     def _turn_by_axes(

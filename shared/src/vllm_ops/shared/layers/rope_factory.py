@@ -139,6 +139,11 @@ def _choose_layer(
 ) -> tuple[type[Rope], dict[str, Any]]:
     """The class, and its arguments beside those that all have."""
     if dual_chunk is not None:
+        if not isinstance(dual_chunk, Mapping):
+            raise TypeError(
+                "get_rope: dual_chunk_attention_config must be a dict or None, "
+                f"got {type(dual_chunk).__name__}"
+            )
         if parsed.mrope_section is not None:
             raise ValueError(
                 "get_rope: dual_chunk_attention_config must be None with 'mrope_section', "

@@ -64,6 +64,7 @@ class RotaryEmbedding(RotaryTable):
         device: torch.device | str | None = None,
         enabled: bool | None = None,
     ) -> None:
+        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         spec = rotary_spec(
             self.name, head_size, rotary_dim, max_position, base, scaling, max_length
         )
@@ -73,7 +74,6 @@ class RotaryEmbedding(RotaryTable):
         self.max_position = max_position
         self.max_length = spec.length
         self.base = spec.base
-        _checks.boolean(self.name, "is_neox_style", is_neox_style)
         self.is_neox_style = is_neox_style
         self.scaling = spec.scaling
 
@@ -93,17 +93,14 @@ class RotaryEmbedding(RotaryTable):
         return self._turn(_rotary_embedding_native, positions, query, key)
 
     def forward_kernel(self, positions: Tensor, query: Tensor, key: Tensor | None = None) -> Turned:
-        # The dictionary: attributes go through nn.Module.__getattr__, 0.04 us each.
+        # The dictionary, because attributes go through nn.Module.__getattr__, 0.04 us each; and no
+        # argument that equals its default, 0.07 us each to parse.
         state = self.__dict__
+        head_size, table = state["head_size"], state["_buffers"]["cos_sin_cache"]
         try:
-            return _rotary_embedding(
-                positions,
-                query,
-                key,
-                state["head_size"],
-                state["_buffers"]["cos_sin_cache"],
-                state["is_neox_style"],
-            )
+            if state["is_neox_style"]:
+                return _rotary_embedding(positions, query, key, head_size, table)
+            return _rotary_embedding(positions, query, key, head_size, table, False)
         except ValueError:
             return self._turn(_rotary_embedding, positions, query, key)
 

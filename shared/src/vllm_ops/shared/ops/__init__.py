@@ -4,7 +4,7 @@ gradients."""
 
 from . import activation, layernorm, linear, rotary
 from ._define import NAMESPACE, OPS, Op, library
-from ._register import register_kernel
+from ._register import register_in_place, register_kernel
 
 __all__ = [
     "NAMESPACE",
@@ -14,6 +14,7 @@ __all__ = [
     "layernorm",
     "library",
     "linear",
+    "register_in_place",
     "register_kernel",
     "rotary",
 ]

@@ -80,10 +80,13 @@ def make_call(
         if is_grad_enabled() and requires_grad(*args):
             return with_gradient(*args)
         # No gradient can be wanted, so the autograd wrapper is stepped over.
-        if mutated:
-            bump_versions(args, mutated)
+        if not mutated:
+            with below_autograd():
+                return kernel(*args)
         with below_autograd():
-            return kernel(*args)
+            kernel(*args)
+        bump_versions(args, mutated)
+        return None
 
     def traced(*args: Any) -> Any:
         return overload(*args)

@@ -5,10 +5,14 @@
 
 from __future__ import annotations
 
+from numbers import Integral, Real
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ._overlap import overlap, overlaps_itself
 
 FLOATING = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 INTEGRAL = (torch.int32, torch.int64)
@@ -27,13 +31,31 @@ def tensor(op: str, name: str, value: Any) -> None:
 
 
 def number(op: str, name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float, torch.SymFloat, torch.SymInt)):
+    """A real number, one of numpy's as well, but no bool and no tensor."""
+    kinds = (Real, torch.SymFloat, torch.SymInt)
+    if isinstance(value, bool) or not isinstance(value, kinds):
         raise TypeError(f"{op}: {name} must be a number, got {type(value).__name__}")
 
 
 def integer(op: str, name: str, value: Any) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, torch.SymInt)):
+    if isinstance(value, bool) or not isinstance(value, (Integral, torch.SymInt)):
         raise TypeError(f"{op}: {name} must be an int, got {type(value).__name__}")
+
+
+def size(op: str, name: str, value: Any) -> None:
+    """An int above 0."""
+    integer(op, name, value)
+    if value < 1:
+        raise ValueError(f"{op}: {name} must be above 0, got {value}")
+
+
+def parameter_dtype(op: str, dtype: Any) -> None:
+    """What a layer's parameters can be made of, or None for torch's default."""
+    if dtype is not None and dtype not in FLOATING:
+        got = short(dtype) if isinstance(dtype, torch.dtype) else repr(dtype)
+        raise TypeError(
+            f"{op}: dtype must be torch.float32, bfloat16, float16, float64 or None, got {got}"
+        )
 
 
 def boolean(op: str, name: str, value: Any) -> None:
@@ -55,6 +77,13 @@ def integral(op: str, name: str, value: Any) -> None:
     tensor(op, name, value)
     if value.dtype not in INTEGRAL:
         raise TypeError(f"{op}: {name} must be int32 or int64, got {short(value.dtype)}")
+
+
+def exactly(op: str, name: str, value: Any, dtype: torch.dtype) -> None:
+    """A tensor of this dtype."""
+    tensor(op, name, value)
+    if value.dtype != dtype:
+        raise TypeError(f"{op}: {name} must be {short(dtype)}, got {short(value.dtype)}")
 
 
 def rank_at_least(op: str, name: str, value: Tensor, rank: int) -> None:
@@ -106,10 +135,33 @@ def vector(op: str, name: str, value: Any, elements: Any, of: str, other: Tensor
     same_device(op, name, value, of, other)
 
 
+def _plain(value: Tensor) -> bool:
+    """Whether the tensor's sizes and strides are numbers, and not symbols of a capture."""
+    return all(type(number) is int for number in (*value.shape, *value.stride()))
+
+
 def writable(op: str, name: str, value: Tensor) -> None:
-    """A tensor that is written in place: each of its elements has memory of its own."""
-    if any(step == 0 and size > 1 for step, size in zip(value.stride(), value.shape, strict=True)):
+    """A tensor that is written in place: no two of its elements share memory."""
+    if _plain(value) and overlaps_itself(value.shape, value.stride()):
         raise ValueError(
-            f"{op}: {name} must not be expanded, as it is written in place, "
-            f"got strides {list(value.stride())}"
+            f"{op}: {name} must not overlap itself, as it is written in place, "
+            f"got shape {list(value.shape)} and strides {list(value.stride())}"
         )
+
+
+def apart(op: str, name: str, value: Tensor | None, of: str, written: Tensor) -> None:
+    """A tensor that shares no memory with ``written``, the argument ``of``.
+
+    Tensors without an address are not looked at: those of a capture, of a function transform, and
+    of devices whose memory belongs to a compiler, which reads everything before it writes.
+    """
+    if value is None or value.device != written.device:
+        return
+    if torch.compiler.is_compiling() or isinstance(written, FakeTensor):
+        return
+    try:
+        shared = overlap(value, written)
+    except (RuntimeError, NotImplementedError):
+        return
+    if shared:
+        raise ValueError(f"{op}: {name} must not overlap {of}, which is written in place")

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from . import _lazy
 from ._call import arguments_error, make_call
 from ._gradient import register_gradient, register_in_place
 
@@ -135,7 +136,7 @@ def _register(
         wrong = arguments_error(check, check_values, args)
         if wrong is not None:
             raise RuntimeError(str(wrong))
-        return native(*args)
+        return _lazy.run(native, args)
 
     def fake_kernel(*args: Any) -> Any:
         wrong = arguments_error(check, None, args)

@@ -24,8 +24,8 @@ def mutated_places(overload: torch._ops.OpOverload) -> tuple[int, ...]:
 
 
 def bump_versions(args: tuple[Any, ...], places: tuple[int, ...]) -> None:
-    """Tell autograd that these arguments are about to be written: kernels write through raw
-    pointers, and a tensor that was saved for a backward pass must be found changed."""
+    """Tell autograd that these arguments were written: kernels write through raw pointers, and a
+    tensor that was saved for a backward pass must be found changed."""
     for place in places:
         if place < len(args) and args[place] is not None:
             torch.autograd.graph.increment_version(args[place])
@@ -125,8 +125,18 @@ def register_in_place(overload: torch._ops.OpOverload, library: torch.library.Li
                         f"{name}: {argument} must not require a gradient, an in-place operator has "
                         f"none; use {name.removesuffix('_')}, or torch.no_grad()"
                     )
-        bump_versions(args, mutated)
         with torch._C._AutoDispatchBelowADInplaceOrView():
             overload.redispatch(keys & torch._C._after_ADInplaceOrView_keyset, *args)
+        bump_versions(args, mutated)
+
+    def negative(*args: Any) -> None:
+        # Views whose sign is a bit, such as the imaginary part of a conjugate. torch's own fallback
+        # for them expects that an operator returns what it writes.
+        plain = [value.resolve_neg() if isinstance(value, Tensor) else value for value in args]
+        overload(*plain)
+        for place in mutated:
+            if place < len(args) and plain[place] is not args[place]:
+                args[place].copy_(plain[place])
 
     library.impl(name, autograd, "Autograd", with_keyset=True)
+    library.impl(name, negative, "Negative")

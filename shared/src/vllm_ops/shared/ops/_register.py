@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from . import _lazy
 from ._call import arguments_error
 from ._define import NAMESPACE, OPS, library
 
@@ -39,8 +40,13 @@ def register_kernel(op: str, dispatch_key: str, kernel: Callable[..., Any]) -> N
     if registered_at_all and not known:
         raise ImportError(f"another package has registered {op} under {dispatch_key}")
     registered[op, dispatch_key] = kernel
-    if not known:
-        library().impl(op, _dispatching(op, dispatch_key, registered), dispatch_key)
+    if known:
+        return
+    run = _dispatching(op, dispatch_key, registered)
+    library().impl(op, run, dispatch_key)
+    if dispatch_key == "XLA" and OPS[op].in_place:
+        # torch-xla's tensors reach their own key through functionalization alone.
+        library().impl(op, run, "Functionalize")
 
 
 def _dispatching(
@@ -50,6 +56,19 @@ def _dispatching(
         wrong = arguments_error(OPS[op].check, OPS[op].check_values, args)
         if wrong is not None:
             raise RuntimeError(str(wrong))
-        return registered[op, dispatch_key](*args)
+        kernel = registered[op, dispatch_key]
+        return kernel(*args) if OPS[op].in_place else _lazy.run(kernel, args)
 
     return run
+
+
+def register_in_place(op: str, dispatch_key: str) -> None:
+    """Register an operator whose name ends in ``_`` as its functional twin, whose kernel is
+    registered too, and copies into the arguments.
+
+    Args, Raises: those of :func:`register_kernel`.
+    """
+    twin = OPS.get(op.removesuffix("_"))
+    if op not in OPS or twin is None or not OPS[op].in_place:
+        raise ValueError(f"register_in_place: {op!r} is not an in-place operator")
+    register_kernel(op, dispatch_key, _lazy.write_back(OPS[op], twin))

@@ -19,15 +19,28 @@ def _norm(op: str, x: Any, weight: Any, eps: Any) -> None:
     check.epsilon(op, eps)
 
 
-def _rms(op: str, x: Any, weight: Any, eps: Any, variance_size: Any, weight_offset: Any) -> None:
+def check_variance_size(op: str, variance_size: Any, columns: Any) -> None:
+    check.integer(op, "variance_size", variance_size)
+    if not 0 < variance_size <= columns:
+        raise ValueError(
+            f"{op}: variance_size must be between 1 and {columns}, got {variance_size}"
+        )
+
+
+def _rms(
+    op: str,
+    x: Any,
+    weight: Any,
+    eps: Any,
+    variance_size: Any,
+    weight_offset: Any,
+    round_before_weight: Any,
+) -> None:
     _norm(op, x, weight, eps)
     if variance_size is not None:
-        check.integer(op, "variance_size", variance_size)
-        if not 0 < variance_size <= x.shape[-1]:
-            raise ValueError(
-                f"{op}: variance_size must be between 1 and {x.shape[-1]}, got {variance_size}"
-            )
+        check_variance_size(op, variance_size, x.shape[-1])
     check.number(op, "weight_offset", weight_offset)
+    check.boolean(op, "round_before_weight", round_before_weight)
 
 
 def _same(x: Tensor, *_: Any) -> Tensor:
@@ -42,7 +55,7 @@ def _check_rms_norm(
     weight_offset: Any = 0.0,
     round_before_weight: Any = True,
 ) -> None:
-    _rms("rms_norm", x, weight, eps, variance_size, weight_offset)
+    _rms("rms_norm", x, weight, eps, variance_size, weight_offset, round_before_weight)
 
 
 _RMS_ARGUMENTS = (
@@ -74,7 +87,7 @@ def _check_fused_add_rms_norm(
     weight_offset: Any = 0.0,
     round_before_weight: Any = True,
 ) -> None:
-    _rms("fused_add_rms_norm", x, weight, eps, variance_size, weight_offset)
+    _rms("fused_add_rms_norm", x, weight, eps, variance_size, weight_offset, round_before_weight)
     _residual("fused_add_rms_norm", x, residual)
 
 
@@ -94,8 +107,9 @@ def _check_rms_norm_(
     weight_offset: Any = 0.0,
     round_before_weight: Any = True,
 ) -> None:
-    _rms("rms_norm_", x, weight, eps, variance_size, weight_offset)
+    _rms("rms_norm_", x, weight, eps, variance_size, weight_offset, round_before_weight)
     check.writable("rms_norm_", "x", x)
+    check.apart("rms_norm_", "weight", weight, "x", x)
 
 
 def _rms_norm_(x: Tensor, *args: Any) -> None:
@@ -120,10 +134,12 @@ def _check_fused_add_rms_norm_(
     weight_offset: Any = 0.0,
     round_before_weight: Any = True,
 ) -> None:
-    _rms("fused_add_rms_norm_", x, weight, eps, variance_size, weight_offset)
+    _rms("fused_add_rms_norm_", x, weight, eps, variance_size, weight_offset, round_before_weight)
     _residual("fused_add_rms_norm_", x, residual)
-    check.writable("fused_add_rms_norm_", "x", x)
-    check.writable("fused_add_rms_norm_", "residual", residual)
+    for name, written in (("x", x), ("residual", residual)):
+        check.writable("fused_add_rms_norm_", name, written)
+    for name, written in (("x", x), ("residual", residual)):
+        check.apart("fused_add_rms_norm_", "weight", weight, name, written)
 
 
 def _fused_add_rms_norm_(x: Tensor, residual: Tensor, *args: Any) -> None:
@@ -174,6 +190,7 @@ def _check_rms_norm_gated(
             raise ValueError(
                 f"{op}: group_size must divide the last dimension, {x.shape[-1]}, got {group_size}"
             )
+    check.boolean(op, "norm_before_gate", norm_before_gate)
 
 
 rms_norm_gated = define(

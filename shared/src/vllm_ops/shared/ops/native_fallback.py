@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._define import OPS
+from ._call import arguments_error
+from ._define import OPS, Op
 
 NAMESPACE = "vllm_ops_native"
 _HOLDER = "_vllm_ops_library"
@@ -32,6 +33,19 @@ def _without_none(native: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def _checked(op: Op) -> Callable[..., Any]:
+    """A kernel hands the call over before its own checks. It cannot pass the message on, so this
+    one decides only; who called the operator through Python gets the sentence from its checks."""
+
+    def run(*args: Any) -> Any:
+        wrong = arguments_error(op.check, op.check_values, args)
+        if wrong is not None:
+            raise RuntimeError(str(wrong))
+        return op.native(*args)
+
+    return run
+
+
 def provide(names: Iterable[str]) -> None:
     """Define the references of these operators. Again is harmless."""
     holder = vars(torch.ops.vllm_ops_native)
@@ -44,5 +58,6 @@ def provide(names: Iterable[str]) -> None:
         arguments, returns = schema.rsplit(" -> ", 1)
         plain = re.sub(r"Tensor\?", "Tensor", returns)
         library.define(f"{arguments} -> {plain}")
-        native = op.native if plain == returns else _without_none(op.native)
+        native = _checked(op)
+        native = native if plain == returns else _without_none(native)
         library.impl(name, native, "CompositeExplicitAutograd")

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -117,6 +119,7 @@ def _check_rotary_embedding(
     is_neox_style: Any = True,
 ) -> None:
     _rotary("rotary_embedding", positions, query, key, head_size, cos_sin_cache)
+    check.boolean("rotary_embedding", "is_neox_style", is_neox_style)
 
 
 def _check_rotary_embedding_values(
@@ -143,10 +146,17 @@ def _check_rotary_embedding_(
     cos_sin_cache: Any,
     is_neox_style: Any = True,
 ) -> None:
-    _rotary("rotary_embedding_", positions, query, key, head_size, cos_sin_cache)
-    check.writable("rotary_embedding_", "query", query)
+    op = "rotary_embedding_"
+    _rotary(op, positions, query, key, head_size, cos_sin_cache)
+    check.boolean(op, "is_neox_style", is_neox_style)
+    check.writable(op, "query", query)
     if key is not None:
-        check.writable("rotary_embedding_", "key", key)
+        check.writable(op, "key", key)
+        check.apart(op, "key", key, "query", query)
+    for of, written in (("query", query), ("key", key)):
+        if written is not None:
+            check.apart(op, "positions", positions, of, written)
+            check.apart(op, "cos_sin_cache", cos_sin_cache, of, written)
 
 
 def _check_rotary_embedding_values_(
@@ -175,17 +185,15 @@ rotary_embedding_ = define(
 
 def check_mrope_section(op: str, mrope_section: Any, pairs: Any) -> None:
     """Three numbers of pairs that add up to all of them."""
-    fits = (
-        isinstance(mrope_section, (list, tuple))
-        and len(mrope_section) == 3
-        and all(isinstance(size, int) and size >= 0 for size in mrope_section)
-        and sum(mrope_section) == pairs
-    )
-    if not fits:
-        raise ValueError(
-            f"{op}: mrope_section must be three integers >= 0 whose sum is rotary_dim / 2, "
-            f"{pairs}, got {mrope_section}"
-        )
+    allowed = f"three integers >= 0 whose sum is rotary_dim / 2, {pairs}"
+    if not isinstance(mrope_section, Sequence) or isinstance(mrope_section, str):
+        got = type(mrope_section).__name__
+        raise TypeError(f"{op}: mrope_section must be {allowed}, got {got}")
+    if any(isinstance(n, bool) or not isinstance(n, Integral) for n in mrope_section):
+        raise TypeError(f"{op}: mrope_section must be {allowed}, got {list(mrope_section)}")
+    fits = len(mrope_section) == 3 and all(n >= 0 for n in mrope_section)
+    if not fits or sum(mrope_section) != pairs:
+        raise ValueError(f"{op}: mrope_section must be {allowed}, got {list(mrope_section)}")
 
 
 def _check_multimodal_rotary_embedding(
@@ -208,6 +216,8 @@ def _check_multimodal_rotary_embedding(
     _query_and_key(op, positions.shape[1:], query, key, head_size, cos_sin_cache)
     check.same_device(op, "positions", positions, "query", query)
     check_mrope_section(op, mrope_section, cos_sin_cache.shape[1] // 2)
+    check.boolean(op, "mrope_interleaved", mrope_interleaved)
+    check.boolean(op, "is_neox_style", is_neox_style)
 
 
 def _check_multimodal_rotary_embedding_values(
@@ -243,6 +253,7 @@ def _check_apply_rotary_emb(x: Any, cos: Any, sin: Any, is_neox_style: Any = Tru
             f"{op}: cos must have shape {' or '.join(dict.fromkeys(shapes))} with "
             f"0 < 2 * n <= {x.shape[-1]}, got {list(cos.shape)}"
         )
+    check.boolean(op, "is_neox_style", is_neox_style)
 
 
 apply_rotary_emb = define(
@@ -272,7 +283,9 @@ def _check_qk_norm_rope(
     check.vector(op, "q_weight", q_weight, head_size, "query", query)
     check.vector(op, "k_weight", k_weight, head_size, "query", query)
     check.epsilon(op, eps)
+    check.boolean(op, "is_neox_style", is_neox_style)
     check.number(op, "weight_offset", weight_offset)
+    check.boolean(op, "round_before_weight", round_before_weight)
 
 
 def _check_qk_norm_rope_values(

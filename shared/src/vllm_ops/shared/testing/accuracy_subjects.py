@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -71,6 +72,7 @@ class Subject:
         gated: whether the operator halves the last dimension.
         floor: share of the root mean square of the result below which errors count as at it, for
         operators whose terms cancel.
+        rows: of the input.
     """
 
     op: str
@@ -78,13 +80,14 @@ class Subject:
     build: Build = field(repr=False)
     gated: bool = False
     floor: float = 0.0
+    rows: int = ROWS
 
     def __str__(self) -> str:
         return f"{self.op}-{self.tag}" if self.tag else self.op
 
     def args(self, regime: str, dtype: torch.dtype, device: Any = "cpu") -> tuple[Any, ...]:
         columns = COLUMNS * (2 if self.gated else 1)
-        return self.build(values(regime, (ROWS, columns), dtype, device))
+        return self.build(values(regime, (self.rows, columns), dtype, device))
 
     def chain(
         self,
@@ -100,7 +103,8 @@ class Subject:
         the same increment, and so the same rounding, every time. With the sum in fp64 what is left
         is the operator's own error.
         """
-        h = inputs.make((CHAIN_ROWS, COLUMNS), torch.bfloat16, device, seed=seed).double()
+        rows = min(CHAIN_ROWS, self.rows)
+        h = inputs.make((rows, COLUMNS), torch.bfloat16, device, seed=seed).double()
         for _ in range(CHAIN_LENGTH):
             x = rms_norm(h, None, EPS).to(dtype)
             if self.gated:
@@ -211,5 +215,21 @@ def _rotaries() -> list[Subject]:
     ]
 
 
-SUBJECTS: tuple[Subject, ...] = (*_activations(), *_norms(), *_rotaries())
+FEW_ROWS = 8
+"""A backend may leave more of them to torch, see docs/linear.md."""
+
+
+@functools.lru_cache(maxsize=1)
+def _matrix() -> Tensor:
+    drawn = inputs.make((COLUMNS, COLUMNS), torch.float64, seed=12, scale=COLUMNS**-0.5)
+    return drawn.to(torch.bfloat16)  # the same numbers for every dtype
+
+
+def _linear(x: Tensor) -> tuple[Any, ...]:
+    return x, _matrix().to(x.dtype).to(x.device), _weight(x, 6, 0.0)
+
+
+LINEAR = Subject("linear", "few-rows", _linear, floor=1.0, rows=FEW_ROWS)
+
+SUBJECTS: tuple[Subject, ...] = (*_activations(), *_norms(), *_rotaries(), LINEAR)
 """Every operator that is not in-place; an in-place one is the same kernel."""

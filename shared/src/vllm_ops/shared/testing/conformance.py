@@ -15,7 +15,7 @@ import torch
 
 from .. import _table, backends
 from ..ops import OPS, Op
-from . import checks
+from . import accuracy, accuracy_subjects, checks
 from .cases import DTYPES, Device, cases
 from .parity import check_parity
 
@@ -85,7 +85,7 @@ class Report:
 
 def checks_of(
     op: Op, device: Device, dtypes: Iterable[torch.dtype] = DTYPES
-) -> Iterator[tuple[str, str, Callable[[], None]]]:
+) -> Iterator[tuple[str, str, Callable[[], Any]]]:
     """Every check of one operator: its kind, its id, and the function that raises."""
     dtypes = tuple(dtypes)
     for case in cases(op.name):
@@ -100,15 +100,23 @@ def checks_of(
             for dtype in dtypes:
                 check = _bind(checks.check_in_place, op, case, dtype, device)
                 yield "in place", f"{case} {dtype}", check
+        yield "in place", "overlap", _bind(checks.check_overlap, op, device)
         if "residual" in checks.argument_names(op):
             yield "in place", "shared memory", _bind(checks.check_shared_memory, op, device)
     else:
         yield "gradient", "", _bind(checks.check_gradient, op, device)
+    if op.name == accuracy_subjects.LINEAR.op:
+        # Parity leaves room for sums whose terms cancel; this does not.
+        for dtype in set(dtypes).intersection(checks.HALF):
+            check = _bind(
+                accuracy.check_accuracy, accuracy_subjects.LINEAR, "normal", dtype, device
+            )
+            yield "fp64", f"{dtype}", check
     yield "errors", "", _bind(checks.check_errors, op, device)
     yield "opcheck", "", _bind(checks.check_opcheck, op, device)
 
 
-def _bind(function: Callable[..., None], *args: Any) -> Callable[[], None]:
+def _bind(function: Callable[..., Any], *args: Any) -> Callable[[], Any]:
     return lambda: function(*args)
 
 

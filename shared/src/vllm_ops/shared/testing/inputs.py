@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -49,6 +49,23 @@ def specials(
     return torch.where(chosen, drawn[which], x).to(dtype).to(device)
 
 
+def integers(
+    shape: Sequence[int],
+    dtype: torch.dtype,
+    device: torch.device | str = "cpu",
+    layout: str = "contiguous",
+    seed: int = 0,
+) -> Tensor:
+    """All integers from -127 to 127, the same on every device; layouts as in :func:`make`."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def values(size: Sequence[int]) -> Tensor:
+        drawn = torch.randint(-127, 128, tuple(size), generator=generator)
+        return drawn.to(dtype).to(device)
+
+    return _laid_out(shape, layout, values)
+
+
 def make(
     shape: Sequence[int],
     dtype: torch.dtype,
@@ -68,6 +85,12 @@ def make(
         wide = torch.randn(tuple(size), generator=generator, dtype=torch.float64) * scale
         return wide.to(dtype).to(device)
 
+    return _laid_out(shape, layout, values)
+
+
+def _laid_out(
+    shape: Sequence[int], layout: str, values: Callable[[Sequence[int]], Tensor]
+) -> Tensor:
     shape = list(shape)
     if layout == "contiguous":
         return values(shape)

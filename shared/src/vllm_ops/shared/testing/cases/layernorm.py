@@ -65,12 +65,15 @@ def unusual(
 
     ``large``: of magnitude 1e4, whose squares overflow fp16. ``tiny``: of magnitude 1e-4, below the
     root of eps. ``outliers``: one value in two hundred is 300 times the rest. ``zero_row``: the
-    second row is 0. ``specials``: infinities, NaN and extremes of the dtype.
+    second row is 0. ``vanishing``: of magnitude 1e-30, whose squares are 0 in fp32. ``specials``:
+    infinities, NaN and extremes of the dtype.
     """
     if kind == "large":
         return inputs.make(shape, dtype, device, seed=seed, scale=1e4).clamp(-6e4, 6e4)
     if kind == "tiny":
         return inputs.make(shape, dtype, device, seed=seed, scale=1e-4)
+    if kind == "vanishing":
+        return inputs.make(shape, dtype, device, seed=seed, scale=1e-30)
     if kind == "specials":
         return inputs.specials(shape, dtype, device, seed)
     x = inputs.make(shape, dtype, device, seed=seed)
@@ -88,6 +91,7 @@ UNUSUAL: tuple[tuple[str, float], ...] = (
     ("outliers", EPS),
     ("zero_row", EPS),
     ("zero_row", 0.0),
+    ("vanishing", 0.0),
     ("specials", EPS),
 )
 """Kind and eps."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of the linear layer."""
+"""Cases of the linear layers."""
 
 from __future__ import annotations
 
@@ -68,7 +68,37 @@ def _args(
     return args
 
 
+def _int8_args(
+    shape: Shape,
+    outputs: int,
+    layout: str = "contiguous",
+    weights: str = "contiguous",
+    bias: str | None = None,
+) -> Build:
+    def args(dtype: torch.dtype, device: Device) -> tuple[Any, ...]:
+        k = shape[-1]
+        x = inputs.make(shape, dtype, device, layout)
+        size = (k, outputs) if weights == "transposed" else (outputs, k)
+        made = "contiguous" if weights == "transposed" else weights
+        weight = inputs.integers(size, torch.int8, device, made, seed=1)
+        if weights == "transposed":
+            weight = weight.t()
+        # Some 74 is the size of the steps, so the results are about 1.
+        scale = inputs.make((outputs,), torch.float32, device, seed=3).abs() + 0.1
+        scale *= max(k, 1) ** -0.5 / 74
+        if bias is None:
+            return x, weight, scale
+        return x, weight, scale, inputs.make((outputs,), dtype, device, bias, seed=2)
+
+    return args
+
+
 def cases() -> Iterator[Case]:
+    yield from _linear_cases()
+    yield from _int8_cases()
+
+
+def _linear_cases() -> Iterator[Case]:
     for shape, outputs in SIZES:
         label = f"{describe(shape)}-{outputs}"
         yield Case("linear", label, _args(shape, outputs), LINEAR)
@@ -79,3 +109,17 @@ def cases() -> Iterator[Case]:
     for weights in WEIGHTS:
         build = _args((7, 90), 37, weights=weights)
         yield Case("linear", f"7x90-37-weight-{weights}", build, LINEAR)
+
+
+def _int8_cases() -> Iterator[Case]:
+    op = "linear_int8"
+    for shape, outputs in SIZES:
+        label = f"{describe(shape)}-{outputs}"
+        yield Case(op, label, _int8_args(shape, outputs), LINEAR)
+        yield Case(op, f"{label}-bias", _int8_args(shape, outputs, bias="contiguous"), LINEAR)
+    for shape, layout in LAYOUTS:
+        build = _int8_args(shape, 24, layout, bias="strided_last")
+        yield Case(op, f"{describe(shape)}-24-{layout}", build, LINEAR)
+    for weights in WEIGHTS:
+        build = _int8_args((7, 90), 37, weights=weights)
+        yield Case(op, f"7x90-37-weight-{weights}", build, LINEAR)

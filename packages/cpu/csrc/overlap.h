@@ -1,0 +1,1 @@
+../../../shared/csrc/binding/overlap.h
