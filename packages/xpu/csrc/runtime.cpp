@@ -42,27 +42,29 @@ struct Compiled {
   std::vector<sycl::kernel> kernels;
 };
 
-struct OfContext {
+struct OfDevice {
   sycl::context context;
+  sycl::device device;
   std::vector<Compiled> units;
-  explicit OfContext(const sycl::context& c) : context(c), units(xpu::units().size()) {}
+  explicit OfDevice(const sycl::queue& queue)
+      : context(queue.get_context()), device(queue.get_device()), units(xpu::units().size()) {}
 };
 
-// Torch has one context for all of its devices.
-OfContext& of_context(const sycl::context& context) {
+// Torch has one context for all of its devices; a unit is compiled for one of them.
+OfDevice& of_device(const sycl::queue& queue) {
   static auto& mutex = *new std::mutex;
-  static auto& known = *new std::vector<std::unique_ptr<OfContext>>;
+  static auto& known = *new std::vector<std::unique_ptr<OfDevice>>;
   const std::lock_guard<std::mutex> lock(mutex);
   for (auto& each : known) {
-    if (each->context == context) return *each;
+    if (each->device == queue.get_device() && each->context == queue.get_context()) return *each;
   }
-  known.push_back(std::make_unique<OfContext>(context));
+  known.push_back(std::make_unique<OfDevice>(queue));
   return *known.back();
 }
 
 // The compiled unit, and whether it was compiled now.
 std::pair<Compiled*, bool> ready(const sycl::queue& queue, int unit) {
-  Compiled& compiled = of_context(queue.get_context()).units[unit];
+  Compiled& compiled = of_device(queue).units[size_t(unit)];
   if (compiled.ready.load(std::memory_order_acquire)) return {&compiled, false};
   const std::lock_guard<std::mutex> lock(compiled.mutex);
   if (compiled.ready.load(std::memory_order_relaxed)) return {&compiled, false};

@@ -7,7 +7,7 @@
 
 namespace vllm_ops::xpu {
 
-// The kernel behind an address, for the context of `queue`. Compiles its unit where that has not
+// The kernel behind an address, for the device of `queue`. Compiles its unit where that has not
 // happened yet. Throws std::exception with the compiler's message.
 const sycl::kernel& kernel_for(const sycl::queue& queue, const void* address);
 
