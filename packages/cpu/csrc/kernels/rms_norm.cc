@@ -78,6 +78,14 @@ VLLM_OPS_INLINE void prefetch_row(const T* row, int64_t cols) {
   for (; line < end; line += 64) __builtin_prefetch(line);
 }
 
+// Whether the rows are too many to lie in a second-level cache. Then the next row is asked for
+// before the second pass over this one, in which memory would have nothing to do (1024 rows of
+// 4096: fp32 560 us, with this 470; bf16 340 and 215). For rows that are there it costs a tenth.
+template <class T>
+VLLM_OPS_INLINE bool from_memory(const RmsNormArgs& g) {
+  return g.rows * g.cols * int64_t(sizeof(T)) > int64_t{1} << 19;
+}
+
 // Short rows go in batches, all their scales first: at the end of a sum stand a root and two
 // divisions, and while a row's second pass waits for them the processor has no room left for the
 // next row. Rows of 128 in fp16: 31 ns each, in batches 14.
@@ -87,6 +95,7 @@ template <class T, class Weight>
 void rms_norm(const RmsNormArgs& g) {
   const int64_t fit = kBatchElements / g.cols;
   const int64_t batch = fit < 1 ? 1 : fit < kBatchRows ? fit : kBatchRows;
+  const bool far = batch == 1 && from_memory<T>(g);
   for (int64_t begin = 0; begin < g.rows; begin += batch) {
     const int64_t count = g.rows - begin < batch ? g.rows - begin : batch;
     const T* x = static_cast<const T*>(g.x) + begin * g.x_stride;
@@ -96,6 +105,7 @@ void rms_norm(const RmsNormArgs& g) {
       if (g.x_next != 0) prefetch_row(x + r * g.x_stride + g.x_next, g.cols);
       scale[r] = row_scale<T>(sum_squares(x + r * g.x_stride, g.variance_size), g);
     }
+    if (far && begin + 1 < g.rows) prefetch_row(x + g.x_stride, g.cols);
     for (int64_t r = 0; r < count; ++r) {
       normalize_row<T, Weight>(x + r * g.x_stride, out + r * g.out_stride, scale[r], g);
     }
@@ -106,6 +116,7 @@ template <class T, class Weight>
 void fused_add_rms_norm(const RmsNormArgs& g) {
   using S = Acc<T>;
   const auto add = [](auto a, auto b) VLLM_OPS_INLINE_LAMBDA { return round_to<T>(a + b); };
+  const bool far = from_memory<T>(g);
   for (int64_t r = 0; r < g.rows; ++r) {
     const T* x = static_cast<const T*>(g.x) + r * g.x_stride;
     const T* res = static_cast<const T*>(g.residual) + r * g.residual_stride;
@@ -125,6 +136,10 @@ void fused_add_rms_norm(const RmsNormArgs& g) {
     int64_t i = g.variance_size;
     for (; i + kBlock<S> <= g.cols; i += kBlock<S>) block(i);
     if (i < g.cols) tail(i, g.cols - i);
+    if (far && r + 1 < g.rows) {
+      prefetch_row(x + g.x_stride, g.cols);
+      prefetch_row(res + g.residual_stride, g.cols);
+    }
     normalize_row<T, Weight>(total, out, row_scale<T>(sum, g), g);
   }
 }
