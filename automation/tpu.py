@@ -31,6 +31,7 @@ ON_XLA = {
     "VLLM_OPS_DEVICE": "tpu",
     "VLLM_OPS_TPU_INTERPRET": "1",
 }
+ROUND_BY_THEMSELVES = "bfloat16 and (layer_norm or fused_add_rms_norm or silu_and_mul)"
 KERNELS = ("tests/tpu/kernels", "--confcutdir=tests/tpu/kernels")
 """These tests need JAX alone, so the other tests' settings are left out."""
 
@@ -64,6 +65,11 @@ def test(session: nox.Session, evidence: str) -> None:
         *session.posargs,
         **env,
         **ON_XLA,
+    )
+    # Kernels round by themselves, whatever XLA may drop by default.
+    environment.pytest(
+        *("tests/tpu/test_tpu_parity.py", "-n", "2", "-k", ROUND_BY_THEMSELVES),
+        **{**env, **ON_XLA, "XLA_FLAGS": FAST},
     )
 
 
