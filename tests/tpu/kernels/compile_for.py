@@ -5,6 +5,7 @@ Prints a line of JSON for each call. In a process of its own, because a compiler
 be killed.
 """
 
+import contextlib
 import json
 import math
 import os
@@ -17,8 +18,9 @@ os.environ["ALLOW_MULTIPLE_LIBTPU_LOAD"] = "1"  # no TPU is taken, so several ma
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.experimental import topologies
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh, SingleDeviceSharding
 from kernel_cases import BF16, CALLS, EXPRESSIONS, FP32
 
 
@@ -46,6 +48,14 @@ def figures(call, dtype, sharding):
 def main(topology):
     description = topologies.get_topology_desc(platform="tpu", topology_name=topology)
     sharding = SingleDeviceSharding(description.devices[0])
+    mesh = Mesh(np.array(description.devices[:1]), ("x",)).abstract_mesh
+    # Newer versions ask the mesh which TPU a kernel is for.
+    known = getattr(jax.sharding, "use_abstract_mesh", lambda _: contextlib.nullcontext())
+    with known(mesh):
+        compile_all(topology, sharding)
+
+
+def compile_all(topology, sharding):
     for call in (*CALLS, *EXPRESSIONS):
         # Ragged sizes in fp32 are for one generation: their compilers treat them alike.
         both = call.whole or topology.startswith("v5e")
