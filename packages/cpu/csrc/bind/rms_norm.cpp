@@ -40,6 +40,14 @@ RmsNormArgs prepare(const char* op, const Meta& m, const RmsArguments& a, const 
   return args;
 }
 
+// Whether a thread should walk its rows from the last to the first: the first thread of a call that
+// works in place. The processor reads ahead of a thread, beyond its last row too, and so takes
+// lines away from the neighbour who has just written them (32 rows of 4096 in fp32: 8.8 us, or 5.5
+// when the two threads leave from where their rows meet).
+bool downwards(bool in_place, int64_t begin, int64_t end, int64_t rows) {
+  return in_place && begin == 0 && end < rows;
+}
+
 // x is read and out written, both in place; they may be the same tensor.
 void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor& out,
                   const Meta& om, const RmsArguments& a) {
@@ -52,9 +60,10 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
   void* result = mutable_data(out);
   const void* in = data(x);
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
+    const int64_t step = downwards(in == result, begin, end, grid.rows()) ? -1 : 1;
     RmsNormArgs args = common;
-    args.x_stride = grid.inner_strides()[0];
-    args.out_stride = grid.inner_strides()[1];
+    args.x_stride = step * grid.inner_strides()[0];
+    args.out_stride = step * grid.inner_strides()[1];
     args.rows = 0;
     int64_t at_x = 0;
     // One run behind, so that the kernel knows which rows come next.
@@ -65,8 +74,9 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
     grid.for_runs(begin, end, [&](int64_t, const int64_t* offset, int64_t count) {
       flush(offset[0] - at_x);
       at_x = offset[0];
-      args.x = at(in, offset[0], dtype);
-      args.out = at(result, offset[1], dtype);
+      const int64_t last = step < 0 ? count - 1 : 0;
+      args.x = at(in, offset[0] - last * args.x_stride, dtype);
+      args.out = at(result, offset[1] - last * args.out_stride, dtype);
       args.rows = count;
     });
     flush(0);
@@ -109,16 +119,18 @@ void run_fused(const char* op, Operand x, Operand residual, Operand out, Operand
   const void* const res = data(residual.tensor);
   const int64_t* strides = grid.inner_strides();
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
+    const int64_t step = downwards(in == result, begin, end, grid.rows()) ? -1 : 1;
     grid.for_runs(begin, end, [&](int64_t, const int64_t* offset, int64_t count) {
+      const int64_t last = step < 0 ? count - 1 : 0;
       RmsNormArgs args = common;
-      args.x = at(in, offset[0], dtype);
-      args.x_stride = strides[0];
-      args.residual = at(res, offset[1], dtype);
-      args.residual_stride = strides[1];
-      args.out = at(result, offset[2], dtype);
-      args.out_stride = strides[2];
-      args.sum = at(total, offset[3], dtype);
-      args.sum_stride = strides[3];
+      args.x = at(in, offset[0] + last * strides[0], dtype);
+      args.x_stride = step * strides[0];
+      args.residual = at(res, offset[1] + last * strides[1], dtype);
+      args.residual_stride = step * strides[1];
+      args.out = at(result, offset[2] + last * strides[2], dtype);
+      args.out_stride = step * strides[2];
+      args.sum = at(total, offset[3] + last * strides[3], dtype);
+      args.sum_stride = step * strides[3];
       args.rows = count;
       fn(args);
     });
