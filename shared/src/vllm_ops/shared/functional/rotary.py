@@ -129,7 +129,7 @@ def multimodal_rotary_embedding(
         key,
         head_size,
         cos_sin_cache,
-        list(mrope_section),
+        list(mrope_section) if isinstance(mrope_section, Sequence) else mrope_section,
         mrope_interleaved,
         is_neox_style,
     )
