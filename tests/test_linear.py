@@ -183,6 +183,14 @@ def test_layer_follows_the_dtype_of_its_weight():
     assert "not half precision" in explain(layer)[0].reason
 
 
+@pytest.mark.parametrize("dtype", HALF, ids=str)
+def test_autocast_is_that_of_torch(dtype):
+    theirs = nn.Linear(48, 20, dtype=dtype)
+    x = torch.randn(3, 48)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(Linear.sharing(theirs)(x), theirs(x))
+
+
 def test_left_to_torch_is_no_lost_kernel():
     with strict():
         layer = Linear(8, 8)

@@ -105,6 +105,40 @@ def test_new_weights_are_quantised_anew(build, token):
         assert half(token).logits.dtype == torch.bfloat16
 
 
+@pytest.mark.parametrize("change", ["in place", "assigned", "emptied"])
+def test_a_changed_weight_is_quantised_anew(build, change):
+    model = build()
+    patch_model(model, weights="int8")
+    layer = model.model.layers[0].mlp.down_proj
+    x = torch.randn(2, layer.in_features)
+    new = layer.weight.detach() * 2
+    with torch.no_grad():
+        expected = 2 * layer(x)
+        if change == "in place":
+            layer.weight.mul_(2)
+        elif change == "assigned":
+            layer.weight = nn.Parameter(new, requires_grad=False)
+        else:
+            model.to("meta").to_empty(device="cpu")
+            layer.weight.copy_(new)
+        torch.testing.assert_close(layer(x), expected, rtol=0, atol=0)
+        layer.weight[0, 0] = float("nan")  # what cannot be quantised runs as it is
+        assert layer(x)[:, 0].isnan().all()
+
+
+@pytest.mark.parametrize("weights", [None, "int8"])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_autocast_chooses_the_dtype(build, dtype, weights):
+    model = build(dtype=dtype)
+    embedded = torch.randn(1, 5, model.config.hidden_size)
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        before = model(inputs_embeds=embedded).logits
+        patch_model(model, weights=weights)
+        after = model(inputs_embeds=embedded).logits
+    assert after.dtype == before.dtype
+    assert (after.float() - before.float()).abs().max() <= 0.05 * before.float().abs().max()
+
+
 def test_what_cannot_be_quantised_stays(build):
     model = build()
     layers = model.model.layers

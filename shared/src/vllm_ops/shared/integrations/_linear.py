@@ -31,6 +31,8 @@ class FusedLinear(Adopted):
         return for_weight(super()._choose(), cast(Tensor, self._parameters["weight"]))
 
     def forward_kernel(self, x: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):
+            return cast(Tensor, self.forward_native(x))  # torch chooses the dtype
         parameters = self._parameters
         return _linear(x, parameters["weight"], parameters["bias"])
 

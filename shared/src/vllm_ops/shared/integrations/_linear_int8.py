@@ -25,6 +25,12 @@ SMALLEST = 1 << 16
 are the routers of most mixtures of experts, whose choice int8 could change."""
 
 
+def _state(weight: Tensor) -> tuple[int, int, int]:
+    """What changes when a weight is replaced, moved or written to."""
+    version = 0 if weight.is_inference() else weight._version
+    return id(weight), weight.data_ptr(), version
+
+
 class FusedInt8Linear(Adopted):
     """``nn.Linear`` on an int8 copy of its weight, for few rows.
 
@@ -32,8 +38,7 @@ class FusedInt8Linear(Adopted):
     run on the weight itself, as in a prompt.
 
     The weight itself stays, so that ``state_dict`` and going back are exact, and takes no gradient
-    meanwhile. Whatever gives the layer other weights (``load_state_dict``, ``.to()``) renews the
-    copy.
+    meanwhile. A call that finds it changed makes the copy again.
     """
 
     name = "linear_int8"
@@ -46,6 +51,9 @@ class FusedInt8Linear(Adopted):
     in_features: int
     weight: nn.Parameter
     quantised: tuple[Tensor, Tensor] | None
+    made_of: tuple[int, int, int] | None
+    """The weight that ``quantised`` was made of, see :func:`_state`."""
+
     trained: bool
     """Whether the weight required a gradient before."""
 
@@ -60,17 +68,26 @@ class FusedInt8Linear(Adopted):
         )
 
     def forward_kernel(self, x: Tensor) -> Tensor:
-        if x.numel() > self.most_rows * self.in_features:
-            return _linear(x, self._parameters["weight"], self._parameters["bias"])
-        quantised = self.quantised
-        if quantised is None:
-            quantised = self.quantise()
-        return _linear_int8(x, *quantised, self._parameters["bias"])
+        if torch.is_autocast_enabled(x.device.type):
+            return cast(Tensor, self.forward_native(x))  # torch chooses the dtype
+        parameters = self._parameters
+        weight = parameters["weight"]
+        if x.numel() > self.most_rows * self.in_features or x.dtype != cast(Tensor, weight).dtype:
+            return _linear(x, weight, parameters["bias"])
+        # A capture takes the copy as it is.
+        if not torch.compiler.is_compiling() and self.made_of != _state(cast(Tensor, weight)):
+            self.quantise()
+        if self.quantised is None:
+            return _linear(x, weight, parameters["bias"])
+        return _linear_int8(x, *self.quantised, parameters["bias"])
 
-    def quantise(self) -> tuple[Tensor, Tensor]:
+    def quantise(self) -> None:
+        """Make the copy; none of a weight that holds a NaN or an infinity."""
+        weight = self.weight
+        self.made_of = _state(weight)
         with torch.inference_mode(False):
-            self.quantised = quantize_int8(self.weight)
-        return self.quantised
+            finite = bool(torch.isfinite(weight.detach().float()).all())
+            self.quantised = quantize_int8(weight.detach()) if finite else None
 
     def adopted(self) -> None:
         self.trained = self.weight.requires_grad
@@ -81,26 +98,13 @@ class FusedInt8Linear(Adopted):
     def released(self) -> None:
         self.weight.requires_grad_(self.trained)
 
-    def _renew(self) -> None:
-        self.quantised = None
-        if not self.decision.native and self.weight.device.type != "meta":
-            self.quantise()
-
-    def _apply(self, fn: Any, recurse: bool = True) -> Any:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        self._renew()
-        return self
-
-    def _load_from_state_dict(self, *args: Any, **kwargs: Any) -> None:
-        super()._load_from_state_dict(*args, **kwargs)
-        self._renew()
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "quantised": None}
+        return {**super().__getstate__(), "quantised": None, "made_of": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._renew()
+    def _copied(self, *args: Any) -> Any:
+        new = super()._copied(*args)
+        vars(new).update(quantised=None, made_of=None)
+        return new
 
 
 KIND = FusedInt8Linear

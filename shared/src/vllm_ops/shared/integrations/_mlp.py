@@ -170,7 +170,8 @@ def _merge(gate: nn.Module, up: nn.Module) -> Tensor | None:
         memory.data_ptr() == second.untyped_storage().data_ptr()
         and second.storage_offset() == first.storage_offset() + first.numel()
     )
-    with torch.inference_mode(False), torch.no_grad():
+    plain = torch.autocast(first.device.type, enabled=False)
+    with torch.inference_mode(False), torch.no_grad(), plain:
         if not together:
             merged = torch.cat((first, second))
             gate.weight.data, up.weight.data = merged.chunk(2)

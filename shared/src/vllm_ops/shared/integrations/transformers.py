@@ -90,8 +90,8 @@ def patch_model(
             (symmetric, per output channel) when it gets 16 rows or fewer, for decoding speed.
             **The results are then not the model's own**; ``docs/linear.md`` has the measured
             perplexity. The weights themselves stay, for prompts and for going back, so this takes
-            memory and saves none; they take no gradient meanwhile. An assignment that changes them
-            is not noticed, ``load_state_dict`` is.
+            memory and saves none; they take no gradient meanwhile. When they change, so do the
+            copies, unless through ``.data``.
 
     Returns:
         What was swapped, which path it takes, and what was not swapped and why.

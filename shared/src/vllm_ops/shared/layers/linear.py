@@ -120,6 +120,8 @@ class Linear(CustomOp):
             raise
 
     def forward_kernel(self, x: Tensor) -> Tensor:
+        if torch.is_autocast_enabled(x.device.type):
+            return self.forward_native(x)  # torch chooses the dtype
         parameters = self._parameters
         return _linear(x, parameters["weight"], parameters["bias"])
 
