@@ -41,11 +41,12 @@ RmsNormArgs prepare(const char* op, const Meta& m, const RmsArguments& a, const 
 }
 
 // Whether a thread should walk its rows from the last to the first: the first thread of a call that
-// works in place. The processor reads ahead of a thread, beyond its last row too, and so takes
-// lines away from the neighbour who has just written them (32 rows of 4096 in fp32: 8.8 us, or 5.5
-// when the two threads leave from where their rows meet).
-bool downwards(bool in_place, int64_t begin, int64_t end, int64_t rows) {
-  return in_place && begin == 0 && end < rows;
+// works in place, on rows that lie in its cache. The processor reads ahead of a thread, beyond its
+// last row too, and so takes lines away from the neighbour who has just written them (32 rows of
+// 4096 in fp32: 8.8 us, or 5.9 when the two threads leave from where their rows meet). Rows from
+// memory are better read upwards (fused, 1024 in fp32: 420 us, downwards 480).
+bool downwards(bool in_place, int64_t begin, int64_t end, int64_t rows, int64_t row_bytes) {
+  return in_place && begin == 0 && end < rows && end * row_bytes <= int64_t{1} << 19;
 }
 
 // x is read and out written, both in place; they may be the same tensor.
@@ -57,10 +58,11 @@ void run_rms_norm(const char* op, const Tensor& x, const Meta& xm, const Tensor&
   const RmsNormFn fn = kernels().rms_norm->rms_norm[weight.kind()][dtype];
   const RowGrid<2> grid(xm.sizes, xm.dim - 1, {xm.strides, om.strides});
   if (grid.rows() <= 0 || common.cols == 0) return;
+  const int64_t row_bytes = common.cols * kElementSize[dtype];
   void* result = mutable_data(out);
   const void* in = data(x);
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
-    const int64_t step = downwards(in == result, begin, end, grid.rows()) ? -1 : 1;
+    const int64_t step = downwards(in == result, begin, end, grid.rows(), row_bytes) ? -1 : 1;
     RmsNormArgs args = common;
     args.x_stride = step * grid.inner_strides()[0];
     args.out_stride = step * grid.inner_strides()[1];
@@ -113,13 +115,14 @@ void run_fused(const char* op, Operand x, Operand residual, Operand out, Operand
   const RowGrid<4> grid(xm.sizes, xm.dim - 1,
                         {xm.strides, residual.meta.strides, out.meta.strides, sum.meta.strides});
   if (grid.rows() <= 0 || common.cols == 0) return;
+  const int64_t row_bytes = common.cols * kElementSize[dtype];
   void* const result = mutable_data(out.tensor);
   void* const total = mutable_data(sum.tensor);
   const void* const in = data(x.tensor);
   const void* const res = data(residual.tensor);
   const int64_t* strides = grid.inner_strides();
   parallel_rows(grid.rows(), common.cols, [&](int64_t begin, int64_t end) {
-    const int64_t step = downwards(in == result, begin, end, grid.rows()) ? -1 : 1;
+    const int64_t step = downwards(in == result, begin, end, grid.rows(), row_bytes) ? -1 : 1;
     grid.for_runs(begin, end, [&](int64_t, const int64_t* offset, int64_t count) {
       const int64_t last = step < 0 ? count - 1 : 0;
       RmsNormArgs args = common;
