@@ -85,9 +85,11 @@ class FusedInt8Linear(Adopted):
         """Make the copy; none of a weight that holds a NaN or an infinity."""
         weight = self.weight
         self.made_of = _state(weight)
-        with torch.inference_mode(False):
-            finite = bool(torch.isfinite(weight.detach().float()).all())
-            self.quantised = quantize_int8(weight.detach()) if finite else None
+        try:
+            with torch.inference_mode(False):
+                self.quantised = quantize_int8(weight.detach())
+        except ValueError:
+            self.quantised = None
 
     def adopted(self) -> None:
         self.trained = self.weight.requires_grad

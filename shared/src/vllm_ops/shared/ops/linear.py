@@ -19,10 +19,7 @@ def _check(x: Any, weight: Any, bias: Any = None) -> None:
     check.same_device("linear", "weight", weight, "x", x)
     check.same_dtype("linear", "weight", weight, x)
     _matrix("linear", weight, x)
-    if bias is not None:
-        check.floating("linear", "bias", bias)
-        check.same_dtype("linear", "bias", bias, x)
-        check.vector("linear", "bias", bias, weight.shape[0], "x", x)
+    _bias("linear", bias, weight, x)
 
 
 def _matrix(op: str, weight: Tensor, x: Tensor) -> None:
@@ -33,6 +30,13 @@ def _matrix(op: str, weight: Tensor, x: Tensor) -> None:
         raise ValueError(
             f"{op}: x must have {weight.shape[1]} elements in the last dimension, got {x.shape[-1]}"
         )
+
+
+def _bias(op: str, bias: Any, weight: Tensor, x: Tensor) -> None:
+    if bias is not None:
+        check.floating(op, "bias", bias)
+        check.same_dtype(op, "bias", bias, x)
+        check.vector(op, "bias", bias, weight.shape[0], "x", x)
 
 
 def _fake(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -55,10 +59,7 @@ def _check_int8(x: Any, weight: Any, scale: Any, bias: Any = None) -> None:
     _matrix(op, weight, x)
     check.exactly(op, "scale", scale, torch.float32)
     check.vector(op, "scale", scale, weight.shape[0], "x", x)
-    if bias is not None:
-        check.floating(op, "bias", bias)
-        check.same_dtype(op, "bias", bias, x)
-        check.vector(op, "bias", bias, weight.shape[0], "x", x)
+    _bias(op, bias, weight, x)
 
 
 def _fake_int8(x: Tensor, weight: Tensor, scale: Tensor, bias: Tensor | None = None) -> Tensor:
